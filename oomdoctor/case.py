@@ -1,0 +1,289 @@
+"""The nouns: Fact, Run, Architecture, Machine, Crash, Case. Data only; everything else stands on this."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+Scalar = str | int | float | bool
+Value = Scalar | tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Words for a person, not yet in a language: a path into the knowledge (`texts/diagnosis/foreign/title`) whose
+    entry is `{en, zh}`, and the values of its placeholders. `oomdoctor.texts.render` turns it into a sentence."""
+
+    path: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+class UserError(Exception):
+    """Input that cannot be used. The program prints one sentence and ends with the exit code.
+
+    reference: what it is about (`train.log`, `card.yaml:7`, an option). message, hint: what is wrong, what to do.
+    """
+
+    def __init__(self, reference: str, message: Text, hint: Text | None = None, exit_code: int = 2) -> None:
+        super().__init__(message.path)
+        self.reference, self.message, self.hint, self.exit_code = reference, message, hint, exit_code
+
+
+# Which source wins where two disagree: the first of this list. A source is `kind` or `kind:where`.
+SOURCES = ("answer", "set", "run", "config", "log", "nvml", "catalogue", "assumed")
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One known value of the case.
+
+    key: a run-card key (`max_length`, `lora.r`, `gpus.name`); see `oomdoctor.fields`.
+    source: `answer`, `set`, `run:card.yaml:7`, `config:train.yaml:7`, `log:132`, `nvml`, `catalogue`, `assumed`.
+    reason: why it is so, where that is not plain from the source (the log line, the inference, the default).
+    """
+
+    key: str
+    value: Value
+    source: str
+    reason: Text | str | None = None
+
+    @property
+    def rank(self) -> int:
+        """The place of its source in SOURCES; smaller wins."""
+        return SOURCES.index(self.source.partition(":")[0])
+
+    @property
+    def assumed(self) -> bool:
+        return self.source == "assumed"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All facts of a case: for each key the one that wins, and those that lost against it."""
+
+    won: Mapping[str, Fact] = field(default_factory=dict)
+    lost: tuple[Fact, ...] = ()
+
+    def add(self, new: Iterable[Fact]) -> Facts:
+        """These facts and the new ones. The better source wins; of two equal ones, the later fact."""
+        won, lost = dict(self.won), list(self.lost)
+        for fact in new:
+            old = won.get(fact.key)
+            if old is None or fact.rank <= old.rank:
+                won[fact.key] = fact
+                if old is not None and old.value != fact.value and not old.assumed:
+                    lost.append(old)
+            elif fact.value != old.value and not fact.assumed:
+                lost.append(fact)
+        return Facts(won, tuple(lost))
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value that won, or the default."""
+        fact = self.won.get(key)
+        return default if fact is None else fact.value
+
+    def values(self) -> dict[str, Value]:
+        """The flat mapping of key to value that conditions and changes work on."""
+        return {key: fact.value for key, fact in self.won.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """One kind of linear layer of a transformer block: its module name, features in and out, and what it reads.
+
+    reads: `attn_in` (normalised block input), `attn_out`, `mlp_in`, `mlp_mid` (the activation's output). Layers that
+    read the same thing share the saved input. count: how many of it in one block (experts); bias: it has one.
+    """
+
+    name: str
+    inputs: int
+    outputs: int
+    reads: str
+    count: int = 1
+    bias: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """The shape of a decoder-only transformer, from its config.json and its family's traits (rules/families)."""
+
+    model_type: str
+    hidden_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    intermediate_size: int
+    vocab_size: int
+    tie_word_embeddings: bool
+    linears: tuple[Linear, ...]
+    decoder_layer: str  # class name that FSDP wraps, such as LlamaDecoderLayer
+    gated_mlp: bool = True
+    norm: str = "rmsnorm"  # rmsnorm | layernorm
+    norms_per_layer: int = 2
+    norm_bias: bool = False
+    qk_norm: bool = False
+    rotary: bool = True
+    learned_positions: int = 0  # rows of a position table
+    sliding_window: int = 0  # tokens; 0 = none
+    num_experts: int = 0
+    num_experts_per_tok: int = 0
+    embedding_size: int = 0  # columns of the embedding where they differ from hidden_size; 0 = hidden_size
+    lm_head_bias: bool = False
+    extra_parameters: int = 0  # parameters outside the blocks that no other field counts
+    attention_dropout: float = 0.0  # share; a saved mask where it is above 0 in training
+    hidden_dropout: float = 0.0
+    soft_cap: bool = False  # attention logits are capped: fused kernels cannot be used
+
+
+@dataclass(frozen=True, slots=True)
+class Lora:
+    """Adapter settings. target_modules: module names of the family, or ("all-linear",)."""
+
+    r: int = 8
+    target_modules: tuple[str, ...] = ()
+    lora_dropout: float = 0.0
+    modules_to_save: tuple[str, ...] = ()
+    use_dora: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How the training is set up: the run card, typed. None is unknown."""
+
+    model: str | None = None
+    task: str | None = None
+    framework: str | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    method: str | None = None  # full | lora | freeze
+    lora: Lora | None = None
+    torch_dtype: str | None = None  # dtype of the loaded weights
+    trainable_dtype: str | None = None  # dtype of what the optimizer sees; float32-master = 16-bit copy + master
+    mixed_precision: str | None = None
+    quantization: str | None = None
+    bnb_4bit_compute_dtype: str | None = None
+    kbit_prepare: bool | None = None
+    optim: str | None = None
+    per_device_train_batch_size: int | None = None
+    gradient_accumulation_steps: int | None = None
+    max_length: int | None = None
+    padding: str | None = None
+    packing: bool | None = None
+    gradient_checkpointing: str | None = None
+    use_cache: bool | None = None
+    attn_implementation: str | None = None
+    loss_kernel: str | None = None
+    torch_compile: bool | None = None
+    per_device_eval_batch_size: int | None = None
+    eval_accumulation_steps: int | None = None
+    prediction_loss_only: bool | None = None
+    compute_metrics: bool | None = None
+    reference_model: str | None = None
+    parallelism: str | None = None
+    offload: str | None = None
+    host_ram_gib: float | None = None
+    gpu_count: int | None = None
+    gpu_name: str | None = None
+    gpu_memory_mib: int | None = None  # what torch calls total
+    compute_capability: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A process that holds GPU memory, as NVML or a crash message names it.
+
+    what: desktop | own (this user's leftover) | other | self (the crashed program) | sibling (another rank) | unknown.
+    bytes is None where NVML gives no figure (WSL, permission).
+    """
+
+    pid: int
+    bytes: int | None
+    name: str | None = None
+    what: str = "unknown"
+    user: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One card. total_bytes: what NVML or the crash message calls total; free_bytes: as of now, or of the crash."""
+
+    index: int
+    name: str | None = None
+    total_bytes: int | None = None
+    free_bytes: int | None = None
+    used_bytes: int | None = None
+    reserved_bytes: int | None = None  # by the driver
+    desktop_bytes: int | None = None
+    compute_capability: float | None = None
+    uuid: str | None = None
+    mig: bool = False
+    visible: bool = True  # under CUDA_VISIBLE_DEVICES
+    cuda_index: int | None = None  # torch's number for it, None where it is hidden
+    holders: tuple[Holder, ...] = ()
+    trouble: Text | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What the run has. `source` says whether it is the case's own card: log | nvml | run | set | catalogue."""
+
+    gpus: tuple[Gpu, ...] = ()
+    source: str = "assumed"
+    host_ram_bytes: int | None = None
+    shm_bytes: int | None = None
+    driver: str | None = None
+    notes: tuple[Text, ...] = ()
+
+    @property
+    def gpu(self) -> Gpu | None:
+        """The card that the bill must fit: the smallest that the run sees."""
+        seen = [gpu for gpu in self.gpus if gpu.visible and gpu.total_bytes]
+        return min(seen, key=lambda gpu: gpu.total_bytes or 0) if seen else None
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """What the log shows of the failure. Sizes in bytes; None is not in the log. kind and phase as in README."""
+
+    kind: str
+    phase: str = "unknown"
+    confidence: str = "medium"  # high | medium | low
+    fatal: bool = True
+    line: int | None = None
+    text: str = ""  # the message that counts, cleaned
+    requested_bytes: int | None = None
+    total_bytes: int | None = None
+    free_bytes: int | None = None
+    allocated_bytes: int | None = None
+    reserved_bytes: int | None = None
+    reserved_unallocated_bytes: int | None = None
+    own_process_bytes: int | None = None
+    allowed_bytes: int | None = None
+    private_pool_bytes: int | None = None
+    gpu_index: int | None = None
+    other_processes: tuple[Holder, ...] = ()
+    ranks_failed: int | None = None
+    world_size: int | None = None
+    step: int | None = None
+    framework: str | None = None
+    recovered: tuple[int, ...] = ()  # lines of failures that were survived
+    frames: tuple[str, ...] = ()  # innermost last, `path:line in function`
+    signature: str | None = None  # id in rules/signatures
+    proof: Mapping[str, int] = field(default_factory=dict)  # field -> the line that proves it
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One patient: what is known, what crashed, what it ran on, what was tried."""
+
+    facts: Facts = field(default_factory=Facts)
+    crash: Crash | None = None
+    machine: Machine = field(default_factory=Machine)
+    origin: str | None = None  # the log or card it started from
+    tried: tuple[str, ...] = ()  # rule ids that were applied and did not help
+    unknown_answers: tuple[str, ...] = ()  # keys the person does not know
+
+    def know(self, new: Iterable[Fact]) -> Case:
+        """The same case with more facts."""
+        return replace(self, facts=self.facts.add(new))

@@ -1,0 +1,22 @@
+"""The exact edit of one change in one framework."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """framework: transformers, trl, peft, bitsandbytes, accelerate, deepspeed, pytorch, shell.
+
+    file: where it belongs (`TrainingArguments`, `BitsAndBytesConfig`, `ds_config.json`, `shell`). settings: key and
+    value as that framework takes them. before, after: the lines, ready to paste; before is None where it is unknown.
+    """
+
+    framework: str
+    file: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    before: str | None = None
+    after: str = ""

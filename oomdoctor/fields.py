@@ -1,0 +1,194 @@
+"""The run card's schema: each flat key, its type and choices. Cards, `--set`, answers and logs are typed by it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from oomdoctor.case import Lora, Run, Text, UserError, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """kind: text | choice | count (integer, at least 1) | number | flag | names (a list of words).
+
+    choices: the values allowed (for `choice`). aliases: other spellings of a value.
+    """
+
+    kind: str
+    choices: tuple[str, ...] = ()
+    aliases: tuple[tuple[str, str], ...] = ()
+
+
+def _choice(*choices: str, **aliases: str) -> Field:
+    return Field("choice", choices, tuple(aliases.items()))
+
+
+_TEXT, _COUNT, _NUMBER, _FLAG, _NAMES = Field("text"), Field("count"), Field("number"), Field("flag"), Field("names")
+_DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "float": "float32", "half": "float16"}
+
+FIELDS: Mapping[str, Field] = {
+    "model": _TEXT,
+    "task": _choice("sft", "pretrain", "classification", "dpo", "kto", "orpo", "grpo", "ppo", "reward", "inference"),
+    "framework": _TEXT,
+    "method": _choice("full", "lora", "freeze"),
+    "torch_dtype": _choice("float32", "float16", "bfloat16", **_DTYPES),
+    "trainable_dtype": _choice("float32", "float16", "bfloat16", "float32-master", **_DTYPES),
+    "mixed_precision": _choice("no", "fp16", "bf16", none="no", false="no"),
+    "quantization": _choice("none", "nf4", "nf4-double", "fp4", "int8", "gptq-int4", "gptq-int8", no="none"),
+    "bnb_4bit_compute_dtype": _choice("float32", "float16", "bfloat16", **_DTYPES),
+    "kbit_prepare": _FLAG,
+    "optim": _TEXT,
+    "per_device_train_batch_size": _COUNT,
+    "gradient_accumulation_steps": _COUNT,
+    "max_length": _COUNT,
+    "padding": _choice("longest", "max_length"),
+    "packing": _FLAG,
+    "gradient_checkpointing": _choice(
+        "none", "full", "selective", true="full", yes="full", on="full", false="none", no="none", off="none"
+    ),
+    "use_cache": _FLAG,
+    "attn_implementation": _choice(
+        "eager", "sdpa", "flash_attention_2", flash_attention="flash_attention_2", fa2="flash_attention_2"
+    ),
+    "loss_kernel": _choice("plain", "triton", "chunked", "liger"),
+    "torch_compile": _FLAG,
+    "per_device_eval_batch_size": _COUNT,
+    "eval_accumulation_steps": _COUNT,
+    "prediction_loss_only": _FLAG,
+    "compute_metrics": _FLAG,
+    "reference_model": _choice("none", "full", "adapter-off"),
+    "parallelism": _choice("none", "dp", "ddp", "zero1", "zero2", "zero3", "fsdp", "device_map"),
+    "offload": _choice("none", "optimizer", "params"),
+    "host_ram_gib": _NUMBER,
+    "lora.r": _COUNT,
+    "lora.target_modules": _NAMES,
+    "lora.lora_dropout": _NUMBER,
+    "lora.modules_to_save": _NAMES,
+    "lora.use_dora": _FLAG,
+    "gpus.count": _COUNT,
+    "gpus.name": _TEXT,
+    "gpus.memory_mib": _COUNT,
+    "gpus.compute_capability": _NUMBER,
+    "measured.allocated_gib": _NUMBER,
+    "measured.reserved_gib": _NUMBER,
+    "measured.phase": _TEXT,
+}
+
+# Other names that people and frameworks use for a key.
+ALIASES: Mapping[str, str] = {
+    "dtype": "torch_dtype",
+    "max_seq_length": "max_length",
+    "batch_size": "per_device_train_batch_size",
+}
+
+_YES, _NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+
+
+class BadValue(ValueError):
+    """A value that its key does not take; `text` says so in words."""
+
+    def __init__(self, text: Text) -> None:
+        super().__init__(text.path)
+        self.text = text
+
+
+def parse(key: str, text: str | list[str]) -> Value:
+    """The typed value of a key. Raises BadValue. `versions.*` and `architecture.*` keys are free."""
+    field = FIELDS.get(key)
+    if field is None:
+        return _free(text)
+    if field.kind == "names":
+        return tuple(text) if isinstance(text, list) else tuple(text.replace(",", " ").split())
+    if isinstance(text, list):
+        raise BadValue(_bad("list", key, text))
+    return _scalar(key, field, text.strip())
+
+
+def _scalar(key: str, field: Field, text: str) -> Value:
+    if field.kind == "text":
+        return text
+    if field.kind == "choice":
+        word = text.lower().removeprefix("torch.")
+        word = dict(field.aliases).get(word, word)
+        if word not in field.choices:
+            raise BadValue(_bad("choice", key, text, choices=field.choices))
+        return word
+    if field.kind == "flag":
+        if text.lower() not in _YES + _NO:
+            raise BadValue(_bad("flag", key, text))
+        return text.lower() in _YES
+    return _number(key, field, text)
+
+
+def _number(key: str, field: Field, text: str) -> Value:
+    try:
+        number = float(text.replace("_", ""))
+    except ValueError:
+        raise BadValue(_bad("number", key, text)) from None
+    if field.kind == "count":
+        if number != int(number) or not 1 <= number <= 10**12:
+            raise BadValue(_bad("count", key, text))
+        return int(number)
+    if not 0 <= number < 10**12:
+        raise BadValue(_bad("number", key, text))
+    return number
+
+
+def _free(text: str | list[str]) -> Value:
+    if isinstance(text, list):
+        return tuple(text)
+    try:
+        return int(text)
+    except ValueError:
+        return {"true": True, "false": False}.get(text.lower(), text)
+
+
+def _bad(kind: str, key: str, value: object, **values: object) -> Text:
+    return Text(f"texts/fields.bad_{kind}", {"key": key, "value": value, **values})
+
+
+def parse_setting(setting: str) -> tuple[str, Value]:
+    """Key and value of one `--set key=value`. Raises UserError."""
+    key, equals, text = setting.partition("=")
+    key = ALIASES.get(key.strip(), key.strip())
+    known = key in FIELDS or key.startswith(("versions.", "architecture.", "machine."))
+    if not equals or not known:
+        raise UserError(
+            f"--set {setting}", Text("texts/fields.unknown_key", {"key": key, "near": nearest(key, FIELDS)})
+        )
+    try:
+        return key, parse(key, text)
+    except BadValue as error:
+        raise UserError(f"--set {setting}", error.text) from None
+
+
+def nearest(word: str, names: Mapping[str, object] | list[str]) -> list[str]:
+    """Up to three names that look like the word."""
+    import difflib
+
+    by_lower = {name.lower(): name for name in names}
+    return [by_lower[near] for near in difflib.get_close_matches(word.lower(), by_lower, n=3, cutoff=0.5)]
+
+
+def run_of(settings: Mapping[str, Value]) -> Run:
+    """The typed Run of a flat mapping of facts. Keys that no Run field takes are left out."""
+    plain = {key: settings[key] for key in settings if key in _RUN_KEYS}
+    lora = {key.partition(".")[2]: value for key, value in settings.items() if key.startswith("lora.")}
+    versions = {key.partition(".")[2]: str(value) for key, value in settings.items() if key.startswith("versions.")}
+    gpu = {_GPU_KEYS[key]: settings[key] for key in settings if key in _GPU_KEYS}
+    return Run(
+        **plain,  # type: ignore[arg-type]
+        **gpu,  # type: ignore[arg-type]
+        lora=Lora(**lora) if settings.get("method") == "lora" else None,  # type: ignore[arg-type]
+        versions=versions,
+    )
+
+
+_RUN_KEYS = frozenset(key for key in FIELDS if "." not in key)
+_GPU_KEYS = {
+    "gpus.count": "gpu_count",
+    "gpus.name": "gpu_name",
+    "gpus.memory_mib": "gpu_memory_mib",
+    "gpus.compute_capability": "compute_capability",
+}

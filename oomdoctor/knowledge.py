@@ -1,0 +1,124 @@
+"""Loads rules/: the only reader of YAML knowledge.
+
+A section is a folder of rules/. Each YAML file in it holds one entry (a mapping with `id`, equal to the file's stem)
+or many (a mapping of id to entry). In a wheel the sections are JSON, compiled at build time; in a checkout they are
+compiled on first use and again whenever a file changes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__))
+_COMPILED = os.path.join(_PACKAGE, "_rules")
+_CHECKOUT = os.path.dirname(_PACKAGE)
+
+
+class BadRules(ValueError):
+    """A file of rules/ cannot be used; the message names the file and what to mend."""
+
+
+@cache
+def load(section: str) -> Mapping[str, Any]:
+    """All entries of a section (`fixes`, `signatures`, `models`, ...), by id, in the order of file name and file.
+
+    Raises BadRules where a file of a checkout is broken, KeyError for a section that does not exist.
+    """
+    compiled = os.path.join(_COMPILED, f"{section}.json")
+    source = os.path.join(_CHECKOUT, "rules", section)
+    if _is_checkout() and _is_stale(compiled, source):
+        entries = compile_section(source)
+        with suppress(OSError):  # a read-only checkout works too, only slower
+            _store(compiled, entries)
+        return entries
+    try:
+        with open(compiled, encoding="utf-8") as file:
+            return json.load(file)  # type: ignore[no-any-return]
+    except FileNotFoundError:
+        raise KeyError(section) from None
+
+
+def lookup(path: str) -> Any:
+    """The value at `section/id/key/...`. Raises KeyError where there is none."""
+    section, *keys = path.split("/")
+    value: Any = load(section)
+    for key in keys:
+        value = value[key]
+    return value
+
+
+def compile_all(rules: os.PathLike[str], out: os.PathLike[str]) -> None:
+    """Write each section of a rules folder to OUT as JSON. Raises BadRules."""
+    for section in sorted(os.listdir(rules)):
+        folder = os.path.join(rules, section)
+        if os.path.isdir(folder):
+            _store(os.path.join(out, f"{section}.json"), compile_section(folder))
+
+
+def compile_section(folder: str) -> dict[str, Any]:
+    """The entries of one folder of YAML files. Raises BadRules, KeyError where there is no such folder."""
+    if not os.path.isdir(folder):
+        raise KeyError(os.path.basename(folder))
+    entries: dict[str, Any] = {}
+    for path in _yaml_files(folder):
+        for name, entry in _entries_of(path).items():
+            if name in entries:
+                raise BadRules(f"{path}: the id {name!r} is there twice in {folder}")
+            entries[name] = entry
+    return entries
+
+
+def _entries_of(path: str) -> dict[str, Any]:
+    content = read_yaml(path)
+    if not isinstance(content, dict):
+        raise BadRules(f"{path}: expected a mapping at the top")
+    if "id" not in content:
+        return {str(name): entry for name, entry in content.items()}
+    stem = os.path.splitext(os.path.basename(path))[0]
+    if content["id"] != stem:
+        raise BadRules(f"{path}: id is {content['id']!r}, but the file is called {stem!r}")
+    return {stem: content}
+
+
+def read_yaml(path: str) -> Any:
+    """The content of one YAML file of rules, read safely. Raises BadRules with file and line."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        with open(path, encoding="utf-8") as file:
+            return yaml.load(file, Loader=loader)
+    except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
+        raise BadRules(f"{path}: {' '.join(str(error).split())}") from None
+
+
+def _yaml_files(folder: str) -> list[str]:
+    return sorted(os.path.join(folder, name) for name in os.listdir(folder) if name.endswith((".yaml", ".yml")))
+
+
+def _is_checkout() -> bool:
+    return os.path.isdir(os.path.join(_CHECKOUT, "rules")) and os.path.isfile(os.path.join(_CHECKOUT, "hatch_build.py"))
+
+
+def _is_stale(compiled: str, source: str) -> bool:
+    try:
+        made = os.stat(compiled).st_mtime_ns
+    except OSError:
+        return True
+    if not os.path.isdir(source):
+        raise KeyError(os.path.basename(source))
+    return os.stat(source).st_mtime_ns > made or any(os.stat(path).st_mtime_ns > made for path in _yaml_files(source))
+
+
+def _store(path: str, entries: Mapping[str, Any]) -> None:
+    """Write by way of a temporary file, so that two processes never see half a file."""
+    temporary = f"{path}.{os.getpid()}"
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(temporary, "w", encoding="utf-8") as file:
+        json.dump(entries, file, ensure_ascii=False, separators=(",", ":"))
+    os.replace(temporary, path)

@@ -1,0 +1,52 @@
+"""A remedy as data: when it applies, what it changes, what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from oomdoctor.case import Text, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """time: share of run time added, low and high (negative is faster). quality, data: none | small | some.
+    effort: low | medium | high. money: the step costs hardware."""
+
+    time: tuple[float, float] = (0.0, 0.0)
+    quality: str = "none"
+    data: str = "none"
+    effort: str = "low"
+    money: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One entry of rules/fixes.
+
+    rung: its place on the ladder: 0 repairs; 1 to 6 the ladder; 7 and up the ways beyond.
+    when: a structured condition. change: run-card keys to values or operators; empty for advice outside of the run.
+    loses: what is given up, in words. afterwards: ids of the errors this fix is known to cause next.
+    priced: its saving is the difference of two bills. Texts are paths into the knowledge (`fixes/ID/title`).
+    """
+
+    id: str
+    rung: float
+    title: Text
+    why: Text
+    when: Mapping[str, Any]
+    change: Mapping[str, Any] = field(default_factory=dict)
+    cost: Cost = field(default_factory=Cost)
+    loses: Text | None = None
+    afterwards: tuple[Text, ...] = ()
+    priced: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A rule worked out for one run: the settings that change, old (None: was unknown) and new."""
+
+    rule: Rule
+    change: Mapping[str, Value]
+    before: Mapping[str, Value | None]

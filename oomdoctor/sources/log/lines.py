@@ -1,0 +1,17 @@
+"""A log as clean lines: what the readers of log lines work on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line without wrappers (escapes, rank prefixes, timestamps, carriage returns).
+
+    number: the line of the file that it stands on, from 1. rank: the rank that its prefix names, if any.
+    """
+
+    number: int
+    text: str
+    rank: int | None = None

@@ -1,0 +1,44 @@
+"""Bytes in, GiB out. Sizes are integers of bytes everywhere; only the screen sees KiB, MiB and GiB (powers of 1024)."""
+
+from __future__ import annotations
+
+KIB = 1024
+MIB = 1024**2
+GIB = 1024**3
+
+_FACTORS = {
+    "": 1, "b": 1, "byte": 1, "bytes": 1,
+    "kb": KIB, "mb": MIB, "gb": GIB, "tb": 1024 * GIB,
+    "kib": KIB, "mib": MIB, "gib": GIB, "tib": 1024 * GIB,
+    "k": KIB, "m": MIB, "g": GIB, "t": 1024 * GIB,
+}  # fmt: skip
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a size as PyTorch, NVML and CUDA tools print it, such as `172.00 MiB`, `11.14 GB` or `1900,00 MiB`.
+
+    `GB` is read as GiB: every tool whose messages are read here divides by 1024, whatever it prints.
+    Raises ValueError where the text is no size.
+    """
+    text = text.strip().replace(",", ".")
+    cut = len(text)
+    while cut and not (text[cut - 1].isdigit() or text[cut - 1] == "."):
+        cut -= 1
+    factor = _FACTORS.get(text[cut:].strip().lower())
+    if factor is None:
+        raise ValueError(f"no size: {text!r}")
+    return round(float(text[:cut]) * factor)
+
+
+def gib(size: float) -> float:
+    """GiB of a number of bytes."""
+    return size / GIB
+
+
+def show_bytes(size: float) -> str:
+    """A size for a person: `0 B`, `512 B`, `8.25 MiB`, `17.31 GiB`; a minus sign is kept."""
+    sign, size = ("-", -size) if size < 0 else ("", size)
+    for unit, factor in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
+        if size >= factor:
+            return f"{sign}{size / factor:.2f} {unit}"
+    return f"{sign}{size:.0f} B"
