@@ -100,6 +100,7 @@ class Linear:
     inputs: int
     outputs: int
     reads: str
+    short: str = ""
     count: int = 1
     bias: bool = False
 
