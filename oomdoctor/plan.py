@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from oomdoctor.case import Text, Value
 from oomdoctor.edits.how import How
+from oomdoctor.edits.render import hows
 from oomdoctor.memory.lines import Bill
-from oomdoctor.remedies.rule import Rule
+from oomdoctor.remedies.changes import apply
+from oomdoctor.remedies.conditions import Verdict, check
+from oomdoctor.remedies.rule import Applied, Rule
 
 PREFERENCES = ("ladder", "lossless", "fastest")
+LAST_RUNG = 6  # quantized weights; what stands above is beyond the user's ladder
+_POSTPONED = 5.5  # after the other lossless rungs, before quantized weights
+NEGLIGIBLE_OF_PEAK, NEGLIGIBLE_OF_MISSING = 0.02, 0.25  # design of the ladder: a rung under both is skipped
+
+Settings = Mapping[str, Value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +26,7 @@ class Step:
     """One rule of the plan, applied. bill_after, saves_bytes, fits are None where no bill could be made."""
 
     rule: Rule
-    change: Mapping[str, Value]
+    change: Settings
     before: Mapping[str, Value | None]
     bill_after: Bill | None = None
     saves_bytes: int | None = None
@@ -37,18 +45,200 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """fits: None where the bill is unknown. time_factor: the run's time after the plan over before, low and high."""
+    """fits: None where the bill is unknown. settings: of the run after the last step."""
 
     prefer: str = "ladder"
     fits: bool | None = None
     steps: tuple[Step, ...] = ()
     skipped: tuple[Skip, ...] = ()
-    impossible: tuple[Text, ...] = ()
-    settings: Mapping[str, Value] = field(default_factory=dict)  # of the run after the last step
+    settings: Settings = field(default_factory=dict)
 
     @property
     def time_factor(self) -> tuple[float, float]:
+        """The run's time after the plan over before, low and high."""
         low, high = 1.0, 1.0
         for step in self.steps:
             low, high = low * (1 + step.rule.cost.time[0]), high * (1 + step.rule.cost.time[1])
         return low, high
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        return tuple(step.rule.id for step in self.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Pricing:
+    """How a set of settings is judged: its bill, the bytes that one card offers to it, and what is known besides.
+
+    bill and usable give None where they are unknown. circumstances: facts that no rule changes (`crash.*`, `phase`).
+    """
+
+    bill: Callable[[Settings], Bill | None]
+    usable: Callable[[Settings], int | None]
+    circumstances: Settings = field(default_factory=dict)
+
+    def fits(self, settings: Settings) -> bool | None:
+        return fits(self.bill(settings), self.usable(settings))
+
+    def facts(self, settings: Settings) -> dict[str, Value]:
+        """The flat mapping that conditions are checked against."""
+        return {**self.circumstances, **settings, **_bill_facts(self.bill(settings), self.usable(settings))}
+
+
+def fits(bill: Bill | None, usable: int | None) -> bool | None:
+    """Whether the bill fits with some certainty: halfway between its likely and its high figure. None is unknown."""
+    if bill is None or usable is None:
+        return None
+    return (bill.device.likely + bill.device.high) // 2 <= usable
+
+
+def _bill_facts(bill: Bill | None, usable: int | None) -> dict[str, Value]:
+    if bill is None:
+        return {"bill.known": False}
+    peak = max(1, bill.device.likely)
+    facts: dict[str, Value] = {"bill.known": True, "bill.peak_bytes": peak, "bill.phase": bill.phase}
+    for line in bill.lines:
+        facts[f"share.{line.key}"] = bill.line(line.key) / peak
+    if usable is not None:
+        facts["bill.missing_bytes"] = max(0, peak - usable)
+    return facts
+
+
+def make_plan(rules: Iterable[Rule], settings: Settings, pricing: Pricing, prefer: str = "ladder") -> Plan:
+    """The plan in one of PREFERENCES' orders, from the run as it is."""
+    chosen = [rule for rule in rules if prefer != "lossless" or rule.lossless]
+    facts = pricing.facts(settings)
+    ordered = sorted(chosen, key=lambda rule: _order(rule, facts, prefer))
+    plan = _climb(ordered, settings, pricing, prefer)
+    return _pruned(plan, settings, pricing) if plan.fits else plan
+
+
+def _order(rule: Rule, facts: Settings, prefer: str) -> tuple[float, float]:
+    rung = _POSTPONED if rule.postpone and check(rule.postpone, facts).applies else rule.rung
+    if prefer == "fastest" and rule.rung >= 1:
+        return (1 + rule.cost.money, sum(rule.cost.time) / 2 + rung / 1000)
+    return (rung >= 1, rung)
+
+
+def _climb(rules: list[Rule], settings: Settings, pricing: Pricing, prefer: str) -> Plan:
+    plan = Plan(prefer=prefer, fits=pricing.fits(settings), settings=settings)
+    for rule in rules:
+        if plan.fits:
+            break
+        plan = _take(rule, plan, pricing)
+    return plan
+
+
+def _take(rule: Rule, plan: Plan, pricing: Pricing) -> Plan:
+    """The plan with this rule's step, or with the reason why it has none."""
+    facts = pricing.facts(plan.settings)
+    verdict = check(rule.when, facts)
+    if not verdict.applies:
+        reason = _silence(rule, verdict, facts)
+        return plan if reason is None else replace(plan, skipped=(*plan.skipped, Skip(rule, reason)))
+    applied = apply(rule, plan.settings, pricing.fits)
+    if applied is None:
+        return plan
+    step = _step(applied, plan.settings, pricing)
+    reason = _negligible(step, plan.settings, pricing)
+    if reason is not None:
+        return replace(plan, skipped=(*plan.skipped, Skip(rule, reason)))
+    return _with_step(plan, step)
+
+
+def _with_step(plan: Plan, step: Step) -> Plan:
+    settings = {**plan.settings, **step.change}
+    return replace(plan, steps=(*plan.steps, step), settings=settings, fits=step.fits)
+
+
+def _step(applied: Applied, settings: Settings, pricing: Pricing) -> Step:
+    after = {**settings, **applied.change}
+    was, now = pricing.bill(settings), pricing.bill(after)
+    facts = pricing.facts(settings)
+    notes = tuple(text for when, text in applied.rule.notes if check(when, facts).applies)
+    notes = tuple(Text(note.path, {**facts, **note.values}) for note in notes)
+    freed = (pricing.usable(after) or 0) - (pricing.usable(settings) or 0)
+    saves = None if was is None or now is None else was.device.likely - now.device.likely + freed
+    return Step(
+        rule=applied.rule,
+        change=applied.change,
+        before=applied.before,
+        bill_after=now,
+        saves_bytes=saves if applied.change else None,
+        fits=fits(now, pricing.usable(after)),
+        how=hows(applied.change, applied.before, settings, applied.rule.id),
+        notes=notes,
+    )
+
+
+def _silence(rule: Rule, verdict: Verdict, facts: Settings) -> Text | None:
+    """Why a rung of the ladder does not apply, in the words of the rule; None where that needs no word."""
+    if rule.rung < 1 or rule.rung > LAST_RUNG or verdict.key is None:
+        return None
+    value = facts.get(verdict.key)
+    return Text("texts/plan.silent", {"key": verdict.key, "value": "?" if value is None else str(value)})
+
+
+def _negligible(step: Step, settings: Settings, pricing: Pricing) -> Text | None:
+    """The reason to leave out a priced step that saves next to nothing, in numbers."""
+    bill, usable = pricing.bill(settings), pricing.usable(settings)
+    if not step.rule.priced or step.saves_bytes is None or bill is None or step.fits:
+        return None
+    peak = bill.device.likely
+    missing = peak - usable if usable is not None else peak
+    small = step.saves_bytes < NEGLIGIBLE_OF_PEAK * peak and step.saves_bytes < NEGLIGIBLE_OF_MISSING * missing
+    if not small and step.saves_bytes > 0:
+        return None
+    return Text("texts/plan.negligible", {"saves": max(0, step.saves_bytes), "peak": peak, "missing": max(0, missing)})
+
+
+def _pruned(plan: Plan, settings: Settings, pricing: Pricing) -> Plan:
+    """Without the steps that turned out unnecessary, dearest first; then each batch as large as now fits."""
+    steps = list(plan.steps)
+    for step in sorted(plan.steps, key=lambda step: _dearness(step, plan.prefer), reverse=True):
+        rest = [kept for kept in steps if kept is not step]
+        if pricing.fits(_settings_after(settings, rest)):
+            steps = rest
+    return _replayed(plan, steps, settings, pricing)
+
+
+def _dearness(step: Step, prefer: str) -> tuple[float, float]:
+    cost = step.rule.cost
+    return (sum(cost.time), step.rule.rung) if prefer == "fastest" else (step.rule.rung, sum(cost.time))
+
+
+def _settings_after(settings: Settings, steps: Iterable[Step]) -> Settings:
+    for step in steps:
+        settings = {**settings, **step.change}
+    return settings
+
+
+def _replayed(plan: Plan, steps: list[Step], settings: Settings, pricing: Pricing) -> Plan:
+    """The kept steps again from the start, so that each one's bill is that of the plan as it now stands.
+
+    Operators look for the value that fits once the other kept steps are in.
+    """
+    fresh = Plan(prefer=plan.prefer, fits=pricing.fits(settings), settings=settings, skipped=plan.skipped)
+    for step in steps:
+        others = [other for other in steps if other is not step]
+        applied = apply(step.rule, fresh.settings, _fits_with(others, pricing)) or Applied(
+            step.rule, step.change, step.before
+        )
+        fresh = _with_step(fresh, _step(applied, fresh.settings, pricing))
+    if fresh.fits or not steps:
+        return fresh
+    return _kept(plan, steps, settings, pricing)
+
+
+def _fits_with(others: list[Step], pricing: Pricing) -> Callable[[Settings], bool | None]:
+    return lambda tried: pricing.fits(
+        {**tried, **{key: value for other in others for key, value in other.change.items()}}
+    )
+
+
+def _kept(plan: Plan, steps: list[Step], settings: Settings, pricing: Pricing) -> Plan:
+    """The kept steps with the very values that were found to fit."""
+    fresh = Plan(prefer=plan.prefer, fits=pricing.fits(settings), settings=settings, skipped=plan.skipped)
+    for step in steps:
+        fresh = _with_step(fresh, _step(Applied(step.rule, step.change, step.before), fresh.settings, pricing))
+    return fresh

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,18 @@ class Bill:
     def line(self, key: str) -> int:
         """Likely bytes of one line at the peak, 0 where there is none."""
         return sum(line.size.likely for line in self.lines if line.key == key)
+
+
+def with_line(bill: Bill, line: Line) -> Bill:
+    """The bill with one more line, alive in every phase; allocated, reserved and device all rise by it."""
+    phases = tuple(PhaseBill(phase.phase, (*phase.lines, line)) for phase in bill.phases)
+    return replace(
+        bill,
+        phases=phases,
+        allocated=bill.allocated + line.size,
+        reserved=bill.reserved + line.size,
+        device=bill.device + line.size,
+    )
 
 
 def total(sizes: Iterable[Range]) -> Range:

@@ -28,7 +28,9 @@ class Rule:
     rung: its place on the ladder: 0 repairs; 1 to 6 the ladder; 7 and up the ways beyond.
     when: a structured condition. change: run-card keys to values or operators; empty for advice outside of the run.
     loses: what is given up, in words. afterwards: ids of the errors this fix is known to cause next.
-    priced: its saving is the difference of two bills. Texts are paths into the knowledge (`fixes/ID/title`).
+    priced: its saving is the difference of two bills. postpone: a condition under which the rule comes only after all
+    other lossless rungs. notes: what to say where a condition holds. Texts are paths into the knowledge
+    (`fixes/ID/title`).
     """
 
     id: str
@@ -41,6 +43,13 @@ class Rule:
     loses: Text | None = None
     afterwards: tuple[Text, ...] = ()
     priced: bool = True
+    postpone: Mapping[str, Any] | None = None
+    notes: tuple[tuple[Mapping[str, Any], Text], ...] = ()
+
+    @property
+    def lossless(self) -> bool:
+        """It drops neither data nor precision nor trained weights, and costs no hardware."""
+        return self.loses is None and not self.cost.money
 
 
 @dataclass(frozen=True, slots=True)
