@@ -1,0 +1,118 @@
+"""rules/questions: every entry can be asked, and what it assumes reads only what is known by then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from oomdoctor import fields, knowledge
+from oomdoctor.case import Value
+from oomdoctor.remedies import conditions
+from oomdoctor.texts import LANGUAGES, render
+
+QUESTIONS: Mapping[str, Any] = knowledge.load("questions")
+KEYS = list(QUESTIONS)
+ALLOWED = {"order", "when", "ask", "help", "choices", "plausible", "assume"}
+
+
+def typed(key: str, value: Any) -> Value:
+    """The value as the run card's schema types it; raises BadValue for one that the key does not take."""
+    text = value if isinstance(value, list) else str(value).lower() if isinstance(value, bool) else str(value)
+    return fields.parse(key, text)
+
+
+def assumed(facts: Mapping[str, Value]) -> dict[str, Value]:
+    """The facts and what rules/questions assume beside them, in the order of the files."""
+    known = dict(facts)
+    for key, entry in QUESTIONS.items():
+        if key in known or not conditions.check(entry.get("when", {}), known).applies:
+            continue
+        for guess in entry["assume"]:
+            if conditions.check(guess.get("when", {}), known).applies:
+                known[key] = typed(key, guess["value"])
+                break
+    return known
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_entry_is_a_run_card_key_with_words_in_both_languages(key: str) -> None:
+    entry = QUESTIONS[key]
+    assert key in fields.FIELDS
+    assert set(entry) <= ALLOWED
+    words = [entry["ask"], entry["help"]]
+    words += [choice["label"] for choice in entry["choices"]] + [guess["reason"] for guess in entry["assume"]]
+    for word in words:
+        assert set(word) == set(LANGUAGES)
+        assert all(render(word, lang, framework="trl").strip() for lang in LANGUAGES)
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_every_value_is_one_that_the_key_takes(key: str) -> None:
+    entry = QUESTIONS[key]
+    values = [choice["value"] for choice in entry["choices"]] + entry["plausible"]
+    values += [guess["value"] for guess in entry["assume"]]
+    choices = [typed(key, choice["value"]) for choice in entry["choices"]]
+    for value in values:
+        assert typed(key, value) is not None
+    assert all(typed(key, value) in choices for value in entry["plausible"]) or not choices
+    assert len(set(choices)) == len(choices)
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_all_but_the_last_assumption_has_a_condition(key: str) -> None:
+    assert all("when" in guess for guess in QUESTIONS[key]["assume"][:-1])
+
+
+def test_every_choice_key_offers_all_choices_of_the_schema() -> None:
+    for key, entry in QUESTIONS.items():
+        if fields.FIELDS[key].kind == "choice":
+            assert {choice["value"] for choice in entry["choices"]} == set(fields.FIELDS[key].choices), key
+
+
+def test_no_two_questions_stand_at_the_same_place() -> None:
+    orders = [entry["order"] for entry in QUESTIONS.values()]
+    assert len(set(orders)) == len(orders)
+
+
+def test_nothing_is_assumed_about_the_model_or_the_card() -> None:
+    known = assumed({})
+    assert not {"model", "gpus.name", "gpus.memory_mib", "host_ram_gib"} & set(known)
+
+
+def test_transformers_4_without_a_dtype_loads_float32() -> None:
+    assert assumed({"versions.transformers": "4.46.3"})["torch_dtype"] == "float32"
+    assert assumed({"versions.transformers": "5.24.0"})["torch_dtype"] == "bfloat16"
+
+
+def test_trl_defaults_follow_its_version() -> None:
+    old = assumed({"framework": "trl", "versions.trl": "0.12.2", "versions.transformers": "4.46.3"})
+    new = assumed({"framework": "trl", "versions.trl": "0.27.0", "versions.transformers": "5.0.0"})
+    assert (old["gradient_checkpointing"], new["gradient_checkpointing"]) == ("none", "full")
+    assert (old["torch_dtype"], new["torch_dtype"]) == ("float32", "float32")
+    assert old["max_length"] == new["max_length"] == 1024
+    assert new["use_cache"] is False
+
+
+def test_a_lora_rank_means_lora_and_only_then_are_its_settings_assumed() -> None:
+    lora, full = assumed({"lora.r": 16}), assumed({"method": "full"})
+    assert lora["method"] == "lora" and lora["lora.target_modules"] == ("q", "v")
+    assert not [key for key in full if key.startswith("lora.")]
+
+
+def test_optimizer_default_needs_both_versions() -> None:
+    assert assumed({"versions.transformers": "4.57.0", "versions.torch": "2.9.0"})["optim"] == "adamw_torch_fused"
+    assert assumed({"versions.transformers": "4.57.0", "versions.torch": "2.7.1"})["optim"] == "adamw_torch"
+    assert assumed({"versions.transformers": "4.53.0", "versions.torch": "2.9.0"})["optim"] == "adamw_torch"
+
+
+def test_adapters_take_float32_from_peft_0_12() -> None:
+    facts = {"method": "lora", "torch_dtype": "bfloat16"}
+    assert assumed({**facts, "versions.peft": "0.10.0"})["trainable_dtype"] == "bfloat16"
+    assert assumed({**facts, "versions.peft": "0.13.2"})["trainable_dtype"] == "float32"
+
+
+def test_deepspeed_keeps_a_float32_master_in_full_fine_tuning() -> None:
+    known = assumed({"framework": "deepspeed", "method": "full", "gpus.count": 8})
+    assert known["trainable_dtype"] == "float32-master"
