@@ -24,9 +24,9 @@ def typed(key: str, value: Any) -> Value:
 
 
 def assumed(facts: Mapping[str, Value]) -> dict[str, Value]:
-    """The facts and what rules/questions assume beside them, in the order of the files."""
+    """The facts and what rules/questions assume beside them, in their order."""
     known = dict(facts)
-    for key, entry in QUESTIONS.items():
+    for key, entry in sorted(QUESTIONS.items(), key=lambda item: item[1]["order"]):
         if key in known or not conditions.check(entry.get("when", {}), known).applies:
             continue
         for guess in entry["assume"]:
@@ -74,6 +74,16 @@ def test_every_choice_key_offers_all_choices_of_the_schema() -> None:
 def test_no_two_questions_stand_at_the_same_place() -> None:
     orders = [entry["order"] for entry in QUESTIONS.values()]
     assert len(set(orders)) == len(orders)
+
+
+def test_assumptions_read_only_keys_that_stand_before_them_or_were_found() -> None:
+    found = {"lora.r", "lora.target_modules", "bnb_4bit_compute_dtype", "method", "gpus.compute_capability"}
+    for key, entry in QUESTIONS.items():
+        read = set(conditions.keys_of(entry.get("when", {})))
+        read |= {name for guess in entry["assume"] for name in conditions.keys_of(guess.get("when", {}))}
+        for name in read - found:
+            before = name in QUESTIONS and QUESTIONS[name]["order"] < entry["order"]
+            assert before or name.startswith(("versions.", "crash.")), (key, name)
 
 
 def test_nothing_is_assumed_about_the_model_or_the_card() -> None:
