@@ -1,0 +1,251 @@
+"""A config.json (or part of one) -> the shape of the model. What the blocks of a family hold is in rules/families."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from oomdoctor import knowledge
+from oomdoctor.case import Architecture, Linear, Text, UserError
+
+LARGEST = 10**8  # of any size in a config; a larger one is a mistake, or meant to exhaust the program
+_ESSENTIAL = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
+# A gated MLP is 8/3 (Llama) to 3.5 (Llama 3) times as wide as the hidden size. Qwen 1 counts both of its matrices, and
+# so gives 5.35 to 6 in its config.json; below this border the figure is the width of one matrix already.
+_TWO_MATRICES = 4.5
+
+
+def architecture_of(
+    config: Mapping[str, Any], label: str | None = None, reference: str = "architecture"
+) -> Architecture:
+    """The architecture that a config.json describes; a multimodal one counts with its text model only.
+
+    Names of other families (n_embd, ffn_hidden_size, ...) are understood. Without a known `model_type` the family comes
+    from `label` (a model's name), else from keys that one family alone uses, else it is taken as Llama-like; see
+    `family_of`. Raises UserError where essential keys are missing, a value is no size, or the model is an
+    encoder-decoder.
+    """
+    config = _text_part(config)
+    if config.get("is_encoder_decoder") is True:
+        raise UserError(reference, Text("texts/model.encoder_decoder"), Text("texts/model.encoder_decoder_hint"))
+    family = knowledge.lookup(f"families/{family_of(config, label) or 'llama'}")
+    return _Reader(config, family, reference).architecture()
+
+
+def family_of(config: Mapping[str, Any], label: str | None = None) -> str | None:
+    """The id in rules/families that fits a config: by model_type, by the model's name, by a telling key; or None."""
+    families, model_type = knowledge.load("families"), _text_part(config).get("model_type")
+    if model_type is not None:
+        return _by_model_type(families, str(model_type))
+    return family_of_name(label or "") or _by_mark(families, config)
+
+
+def family_of_name(name: str) -> str | None:
+    """The family whose word stands in a model's name; the longest word wins (`qwen3-30b-a3b` before `qwen3`)."""
+    found = [
+        (len(word), family_id)
+        for family_id, family in knowledge.load("families").items()
+        for word in family["words"]
+        if word in name.lower()
+    ]
+    return max(found)[1] if found else None
+
+
+def _by_model_type(families: Mapping[str, Any], model_type: str) -> str | None:
+    if model_type in families:
+        return model_type
+    return next((name for name, family in families.items() if model_type in family.get("also", ())), None)
+
+
+def _by_mark(families: Mapping[str, Any], config: Mapping[str, Any]) -> str | None:
+    return next(
+        (name for name, family in families.items() if any(mark in config for mark in family.get("marks", ()))), None
+    )
+
+
+def _text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The config of the language model inside a multimodal one, with the outer model_type where it has none."""
+    for key in ("text_config", "llm_config", "language_config"):
+        inner = config.get(key)
+        if isinstance(inner, Mapping):
+            outer = {name: config[name] for name in ("model_type", "tie_word_embeddings") if name in config}
+            return {**outer, **inner}
+    return config
+
+
+class _Reader:
+    """One config in the light of one family."""
+
+    def __init__(self, config: Mapping[str, Any], family: Mapping[str, Any], reference: str) -> None:
+        self.reference = reference
+        self.given = _canonical(config, family)
+        self.config = {**family.get("defaults", {}), **self.given}
+        self.family = self._variant(family)
+
+    def architecture(self) -> Architecture:
+        missing = [key for key in self._essential() if self.config.get(key) is None]
+        if missing:
+            raise UserError(self.reference, Text("texts/model.missing_keys", {"keys": missing}))
+        dims = self._dims()
+        family = self.family
+        return Architecture(
+            model_type=str(self.config.get("model_type") or "llama"),
+            hidden_size=dims["hidden"],
+            num_hidden_layers=self._size("num_hidden_layers"),
+            num_attention_heads=self._size("num_attention_heads"),
+            num_key_value_heads=self._kv_heads(),
+            head_dim=self._head_dim(),
+            intermediate_size=dims["expert_ffn"] if dims["experts"] else dims["ffn"],
+            vocab_size=self._size("vocab_size"),
+            tie_word_embeddings=_truth(self.config.get("tie_word_embeddings")),
+            linears=tuple(self._linear(entry, dims) for entry in family["linears"]),
+            decoder_layer=family["decoder_layer"],
+            gated_mlp=family["gated"],
+            norm=family["norm"],
+            norms_per_layer=family.get("norms_per_layer", 2),
+            norm_bias=family.get("norm_bias", False),
+            qk_norm=family.get("qk_norm", False),
+            rotary=family.get("rotary", True),
+            learned_positions=self._positions(),
+            sliding_window=self._window(),
+            num_experts=dims["experts"],
+            num_experts_per_tok=self._size("num_experts_per_tok", 0) if dims["experts"] else 0,
+            embedding_size=self._embedding_size(dims["hidden"]),
+            lm_head_bias=family.get("lm_head_bias", False),
+            extra_parameters=self._extra(dims),
+            attention_dropout=self._share("attention_dropout"),
+            hidden_dropout=self._share("hidden_dropout"),
+            soft_cap=bool(self.config.get("attn_logit_softcapping")),
+            lora_targets=tuple(family["lora_targets"]),
+        )
+
+    def _essential(self) -> tuple[str, ...]:
+        if "ffn_factor" in self.family or self.config.get("moe_intermediate_size") is not None:
+            return _ESSENTIAL
+        return (*_ESSENTIAL, "intermediate_size")
+
+    def _variant(self, family: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The family, changed by those of its variants whose keys have the values named."""
+        changed = dict(family)
+        for variant in family.get("variants", ()):
+            if all(self.config.get(key) == value for key, value in variant["when"].items()):
+                changed.update(variant["set"])
+        return changed
+
+    def _dims(self) -> dict[str, int]:
+        """The named sizes that rules/families builds its linear layers of."""
+        hidden, head_dim = self._size("hidden_size"), self._head_dim()
+        q, kv, ffn = self._size("num_attention_heads") * head_dim, self._kv_heads() * head_dim, self._ffn(hidden)
+        return {
+            "one": 1,
+            "hidden": hidden,
+            "hidden_squared": hidden * hidden,
+            "q": q,
+            "kv": kv,
+            "qkv": q + 2 * kv,
+            "ffn": ffn,
+            "two_ffn": 2 * ffn,
+            "experts": self._size("num_experts", 0) if self._has_experts() else 0,
+            "expert_ffn": self._size("moe_intermediate_size", ffn),
+            "shared_ffn": self._size("shared_expert_intermediate_size", 0),
+        }
+
+    def _linear(self, entry: Mapping[str, Any], dims: Mapping[str, int]) -> Linear:
+        bias = entry.get("bias", False)
+        return Linear(
+            name=entry["name"],
+            inputs=dims[entry["inputs"]],
+            outputs=dims[entry["outputs"]],
+            reads=entry["reads"],
+            short=entry.get("short", ""),
+            count=dims[entry.get("count", "one")],
+            bias=bias if isinstance(bias, bool) else _truth(self.config.get(bias)),
+        )
+
+    def _has_experts(self) -> bool:
+        return any(entry.get("count") == "experts" for entry in self.family["linears"])
+
+    def _ffn(self, hidden: int) -> int:
+        """The width of one of the MLP's matrices."""
+        if self.config.get("intermediate_size") is None:
+            factor = self._size("expansion_ratio", self.family.get("ffn_factor", 0))
+            return factor * hidden if factor else self._size("moe_intermediate_size")
+        width = self._size("intermediate_size")
+        if self.family.get("intermediate_counts_two") and width > _TWO_MATRICES * hidden:
+            return width // 2
+        return width
+
+    def _head_dim(self) -> int:
+        return self._size("head_dim", self._size("hidden_size") // self._size("num_attention_heads"))
+
+    def _kv_heads(self) -> int:
+        """One where `multi_query` says so; Falcon's new decoder and ChatGLM count groups instead."""
+        multi_query = _truth(self.config.get("multi_query")) and not _truth(self.config.get("new_decoder_architecture"))
+        if multi_query:
+            return 1
+        return self._size("num_key_value_heads", self._size("num_attention_heads"))
+
+    def _positions(self) -> int:
+        rule = self.family.get("learned_positions")
+        return self._size("max_position_embeddings", rule["default"]) + int(rule["plus"]) if rule else 0
+
+    def _window(self) -> int:
+        switch = self.family.get("window_only_if")
+        if switch and not _truth(self.config.get(switch)):
+            return 0
+        return self._size("sliding_window", 0)
+
+    def _embedding_size(self, hidden: int) -> int:
+        width = self._size("embedding_size", hidden)
+        return 0 if width == hidden else width
+
+    def _extra(self, dims: Mapping[str, int]) -> int:
+        projections = 2 * self._embedding_size(dims["hidden"]) * dims["hidden"]  # into and out of a narrow embedding
+        extra: Mapping[str, int] = self.family.get("extra", {})
+        return projections + sum(factor * dims[name] for name, factor in extra.items())
+
+    def _size(self, key: str, default: int | None = None) -> int:
+        """A whole number from 1 to LARGEST; the default where the config has none (or null). Raises UserError."""
+        value = self.config.get(key)
+        if value is None and default is not None:
+            return default
+        number = _number(value)
+        if number is None or number != int(number) or not 1 <= number <= LARGEST:
+            raise self._bad(key, value)
+        return int(number)
+
+    def _share(self, key: str) -> float:
+        """A number from 0 to 1, 0 where the config has none. Raises UserError."""
+        value = self.config.get(key)
+        number = 0.0 if value is None else _number(value)
+        if number is None or not 0 <= number <= 1:
+            raise self._bad(key, value)
+        return number
+
+    def _bad(self, key: str, value: Any) -> UserError:
+        return UserError(self.reference, Text("texts/model.bad_value", {"key": key, "value": str(value)[:80]}))
+
+
+def _canonical(config: Mapping[str, Any], family: Mapping[str, Any]) -> dict[str, Any]:
+    """The config under Llama's key names. null is kept: it says `none`, where an absent key says nothing."""
+    found = dict(config)
+    own = family.get("synonyms", {})
+    for key, names in {**knowledge.lookup("architecture/keys"), **own}.items():
+        here = [name for name in names if name in config] if isinstance(names, list) else []
+        if here:
+            found[key] = next((config[name] for name in here if config[name] is not None), None)
+    return found
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if abs(number) <= LARGEST else None
+
+
+def _truth(value: Any) -> bool:
+    return value is True or (isinstance(value, str) and value.lower() in ("true", "yes", "on"))

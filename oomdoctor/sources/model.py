@@ -1,0 +1,195 @@
+"""A model's name or path -> its config, its architecture. The catalogue is rules/models."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from oomdoctor import knowledge
+from oomdoctor.case import Architecture, Text, UserError, Value
+from oomdoctor.fields import nearest
+from oomdoctor.sources.architecture import architecture_of, family_of
+
+__all__ = ["FoundModel", "architecture_for", "architecture_of", "family_note", "find_model"]
+
+_LARGEST_CONFIG = 1024 * 1024  # bytes; real ones are 1 to 30 KiB
+_PREFIX = "architecture."
+
+
+@dataclass(frozen=True, slots=True)
+class FoundModel:
+    """name: as the catalogue writes it, or the path. config: config.json keys. reference: where it is from."""
+
+    name: str
+    config: Mapping[str, Any]
+    reference: str
+
+
+def find_model(name: str) -> FoundModel:
+    """The model of a path (a config.json, or a folder that holds one) or of a catalogue name.
+
+    A name counts with or without its owner or a folder before it, in any case, with or without words such as `chat`,
+    `hf` or `gptq`. Raises UserError where it is unknown (the hint names near ones) or its config.json is unusable.
+    """
+    path = _config_path(name)
+    if path is not None:
+        return FoundModel(name, _read_config(path), path)
+    found = _in_catalogue(name)
+    if found is None:
+        raise _unknown(name)
+    return found
+
+
+def architecture_for(settings: Mapping[str, Value]) -> Architecture | None:
+    """The architecture that the facts describe, None where they name neither a model nor an architecture.
+
+    `architecture.*` wins over the model. Where the model named is known and agrees with every key given, it fills in
+    those that are not. Raises UserError.
+    """
+    given, label = _given(settings), settings.get("model")
+    name = str(label) if label is not None else None
+    if given:
+        return architecture_of(_filled(given, name), name)
+    return architecture_of(find_model(name).config, name, name) if name else None
+
+
+def family_note(settings: Mapping[str, Value]) -> Text | None:
+    """A sentence for the person where the model's family had to be assumed, None where it is known. Never raises."""
+    given, name = _given(settings), str(settings.get("model") or "")
+    try:
+        config = _filled(given, name or None) if given else find_model(name).config
+    except UserError:
+        return None
+    if family_of(config, name):
+        return None
+    if "model_type" not in config:
+        return Text("texts/model.no_model_type")
+    return Text("texts/model.assumed_llama", {"model_type": str(config["model_type"])[:80]})
+
+
+def _given(settings: Mapping[str, Value]) -> dict[str, Any]:
+    """The `architecture.*` facts as a config.json would hold them, nested parts included."""
+    config: dict[str, Any] = {}
+    for key, value in settings.items():
+        if not key.startswith(_PREFIX):
+            continue
+        *parents, last = key[len(_PREFIX) :].split(".")
+        inner = config
+        for parent in parents[:4]:
+            deeper = inner.setdefault(parent, {})
+            if not isinstance(deeper, dict):
+                break
+            inner = deeper
+        inner[last] = None if value in ("null", "None", "~") else value
+    return config
+
+
+def _filled(given: dict[str, Any], name: str | None) -> Mapping[str, Any]:
+    known = _known(name)
+    if known is None or any(key in known and known[key] != value for key, value in given.items()):
+        return given
+    return {**known, **given}
+
+
+def _known(name: str | None) -> Mapping[str, Any] | None:
+    if name is None:
+        return None
+    try:
+        return find_model(name).config
+    except UserError:
+        return None
+
+
+def _config_path(name: str) -> str | None:
+    path = os.path.expanduser(name)
+    if path.endswith(".json") and os.path.isfile(path):
+        return path
+    inside = os.path.join(path, "config.json")
+    return inside if os.path.isfile(inside) else None
+
+
+def _read_config(path: str) -> Mapping[str, Any]:
+    import json
+
+    try:
+        with open(path, "rb") as file:
+            content = file.read(_LARGEST_CONFIG + 1)
+    except OSError as error:
+        raise _unreadable(path, error.strerror or "") from None
+    if len(content) > _LARGEST_CONFIG:
+        raise _unreadable(path, Text("texts/model.too_big", {"limit": _LARGEST_CONFIG}))
+    try:
+        config = json.loads(content)
+    except (ValueError, RecursionError):
+        raise _unreadable(path, Text("texts/model.not_json")) from None
+    if not isinstance(config, dict):
+        raise _unreadable(path, Text("texts/model.not_mapping"))
+    return config
+
+
+def _unreadable(path: str, why: Text | str) -> UserError:
+    return UserError(path, Text("texts/model.unreadable", {"path": path, "why": why}))
+
+
+def _in_catalogue(name: str) -> FoundModel | None:
+    index = _index()
+    for spelling in _spellings(name):
+        if spelling in index:
+            canonical = index[spelling]
+            entry = knowledge.load("models")[canonical]
+            return FoundModel(canonical, entry["config"], f"catalogue:{canonical}")
+    return None
+
+
+def _spellings(name: str) -> Iterator[str]:
+    """What a name may stand under in the index, the most exact first."""
+    last = _last_part(name)
+    yield _spelling(last)
+    yield _spelling(_without_fillers(last))
+
+
+def _last_part(name: str) -> str:
+    """The model's own name: without owner, folders, or the wrapping of Hugging Face's cache."""
+    parts = [part for part in re.split(r"[/\\]", name.strip()) if part]
+    cached = next((part for part in parts if part.startswith("models--")), None)
+    return cached.split("--")[-1] if cached else (parts[-1] if parts else "")
+
+
+def _without_fillers(name: str) -> str:
+    fillers = knowledge.lookup("architecture/names/fillers")
+    return "-".join(word for word in re.split(r"[-_ ]", name.lower()) if word not in fillers)
+
+
+def _spelling(name: str) -> str:
+    """Lower case, without separators except between digits: 2.5-7b is not 2-57b, but Llama-2-7b is llama2-7b."""
+    return re.sub(r"(?<![0-9])_|_(?![0-9])", "", re.sub(r"[^a-z0-9]+", "_", name.lower()))
+
+
+@cache
+def _index() -> Mapping[str, str]:
+    """Spelling -> catalogue name. An exact spelling of one model wins over a shortened one of another."""
+    exact: dict[str, str] = {}
+    short: dict[str, str] = {}
+    for canonical, entry in knowledge.load("models").items():
+        for name in (canonical, *entry.get("aliases", ())):
+            last = _last_part(name)
+            exact.setdefault(_spelling(last), canonical)
+            short.setdefault(_spelling(_without_fillers(last)), canonical)
+            short.setdefault(_spelling(_without_fillers(_dotless_version(last))), canonical)
+    return {**short, **exact}
+
+
+def _dotless_version(name: str) -> str:
+    """`Qwen25-7B` for `Qwen2.5-7B`; the size keeps its point (`1.5B` is not 15B)."""
+    return re.sub(r"([0-9])\.([0-9])(?=[-_])", r"\1\2", name)
+
+
+def _unknown(name: str) -> UserError:
+    names = {_last_part(known): None for known in knowledge.load("models")}
+    near = nearest(_last_part(name), names)
+    hint = Text("texts/model.unknown_hint", {"near": near}) if near else Text("texts/model.unknown_hint_alone")
+    return UserError(name, Text("texts/model.unknown", {"name": name}), hint)
