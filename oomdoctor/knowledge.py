@@ -44,11 +44,11 @@ def load(section: str) -> Mapping[str, Any]:
 
 
 def lookup(path: str) -> Any:
-    """The value at `section/id/key/...`. Raises KeyError where there is none."""
+    """The value at `section/id/key/...`; the key of a list is a number. Raises KeyError where there is none."""
     section, *keys = path.split("/")
     value: Any = load(section)
     for key in keys:
-        value = value[key]
+        value = value[int(key)] if isinstance(value, list) else value[key]
     return value
 
 

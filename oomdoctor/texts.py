@@ -33,6 +33,10 @@ class _Formatter(string.Formatter):
     def __init__(self, lang: str) -> None:
         self.lang = lang
 
+    def get_field(self, field_name: str, args: Any, kwargs: Any) -> tuple[Any, str]:
+        """A placeholder is a key as it stands, dots and all (`{share.activations:percent}`); it reads no attributes."""
+        return kwargs[field_name], field_name
+
     def format_field(self, value: Any, format_spec: str) -> str:
         if value is None:
             return {"en": "unknown", "zh": "未知"}[self.lang]

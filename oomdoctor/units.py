@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 KIB = 1024
 MIB = 1024**2
 GIB = 1024**3
@@ -42,3 +44,15 @@ def show_bytes(size: float) -> str:
         if size >= factor:
             return f"{sign}{size / factor:.2f} {unit}"
     return f"{sign}{size:.0f} B"
+
+
+def version_key(text: str) -> tuple[int, ...]:
+    """A version as numbers that compare: `4.46.3`, `5.0.0rc1`, `2.6.0+cu124` give (4, 46, 3), (5,), (2, 6).
+
+    Zeros at the end are dropped, so that 5.0 and 5.0.0 are equal. A pre-release counts as its release.
+    """
+    found = re.match(r"v?(\d{1,9}(?:\.\d{1,9}){0,5})", text.strip())
+    numbers = [int(part) for part in found.group(1).split(".")] if found else []
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers)

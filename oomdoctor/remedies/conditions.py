@@ -1,0 +1,133 @@
+"""Does a rule apply? Structured conditions over flat facts, with three answers: applies, silent, unknown.
+
+A condition is data: `{all: [...]}`, `{any: [...]}`, `{not: ...}` or tests of keys, `{key: {operator: operand}}`;
+`{key: value}` is short for `{key: {is: value}}`, and several keys side by side must all hold. A key without a fact, or
+whose fact is None, is unknown, and by Kleene's rules the whole is unknown only where its value could decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from oomdoctor.case import Value
+from oomdoctor.units import parse_size, version_key
+
+APPLIES, SILENT, UNKNOWN = "applies", "silent", "unknown"
+JUNCTIONS = ("all", "any", "not")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """outcome: applies | silent | unknown. key, value: the fact that decided (for silent: that says no).
+
+    because: the keys that are unknown and could decide, in the order of the condition; empty unless unknown.
+    """
+
+    outcome: str
+    key: str | None = None
+    value: Value | None = None
+    because: tuple[str, ...] = ()
+
+    @property
+    def applies(self) -> bool:
+        return self.outcome == APPLIES
+
+
+def check(when: Mapping[str, Any], facts: Mapping[str, Value]) -> Verdict:
+    """The verdict of a condition over the facts. An empty condition applies. Raises KeyError for a bad operator."""
+    parts = [_part(name, content, facts) for name, content in when.items()]
+    return _all(parts)
+
+
+def keys_of(when: Mapping[str, Any]) -> tuple[str, ...]:
+    """The fact keys that a condition reads, each once, in its order."""
+    found: list[str] = []
+    for name, content in when.items():
+        if name not in JUNCTIONS:
+            found.append(name)
+            continue
+        for part in [content] if name == "not" else content:
+            found.extend(keys_of(part))
+    return tuple(dict.fromkeys(found))
+
+
+def _part(name: str, content: Any, facts: Mapping[str, Value]) -> Verdict:
+    if name == "all":
+        return _all([check(part, facts) for part in content])
+    if name == "any":
+        return _any([check(part, facts) for part in content])
+    if name == "not":
+        return _not(check(content, facts))
+    tests = content if isinstance(content, Mapping) else {"is": content}
+    return _all([_test(name, operator, operand, facts.get(name)) for operator, operand in tests.items()])
+
+
+def _all(parts: Sequence[Verdict]) -> Verdict:
+    for part in parts:
+        if part.outcome == SILENT:
+            return part
+    return _unknown(parts) or (parts[0] if parts else Verdict(APPLIES))
+
+
+def _any(parts: Sequence[Verdict]) -> Verdict:
+    for part in parts:
+        if part.outcome == APPLIES:
+            return part
+    return _unknown(parts) or (parts[0] if parts else Verdict(SILENT))
+
+
+def _not(part: Verdict) -> Verdict:
+    flipped = {APPLIES: SILENT, SILENT: APPLIES, UNKNOWN: UNKNOWN}
+    return replace(part, outcome=flipped[part.outcome])
+
+
+def _unknown(parts: Sequence[Verdict]) -> Verdict | None:
+    keys = dict.fromkeys(key for part in parts for key in part.because)
+    return Verdict(UNKNOWN, because=tuple(keys)) if keys else None
+
+
+def _test(key: str, operator: str, operand: Any, fact: Value | None) -> Verdict:
+    if operator == "known":
+        return Verdict(APPLIES if (fact is not None) == operand else SILENT, key, fact)
+    holds = None if fact is None else OPERATORS[operator](key, fact, operand)
+    if holds is None:
+        return Verdict(UNKNOWN, because=(key,))
+    return Verdict(APPLIES if holds else SILENT, key, fact)
+
+
+def same(fact: Value, operand: Any) -> bool:
+    """Equal as a person means it: True is not 1, a list is a tuple, 8 is 8.0."""
+    if isinstance(operand, list):
+        operand = tuple(operand)
+    return bool(fact == operand) and isinstance(fact, bool) == isinstance(operand, bool)
+
+
+def _among(fact: Value, operands: Sequence[Any]) -> bool:
+    """One of them; a list of names is among them where any of its names is."""
+    values = fact if isinstance(fact, tuple) else (fact,)
+    return any(same(value, operand) for value in values for operand in operands)
+
+
+def _order(compare: Callable[[Any, Any], bool]) -> Callable[[str, Value, Any], bool | None]:
+    def holds(key: str, fact: Value, operand: Any) -> bool | None:
+        if key.startswith("versions."):
+            return compare(version_key(str(fact)), version_key(str(operand)))
+        if isinstance(fact, bool) or not isinstance(fact, (int, float)):
+            return None  # no number: it says nothing about the order
+        return compare(fact, parse_size(operand) if isinstance(operand, str) else operand)
+
+    return holds
+
+
+# Each says whether the fact of the key holds against the operand; None where it cannot say. Sizes may be `300 MiB`.
+OPERATORS: Mapping[str, Callable[[str, Value, Any], bool | None]] = {
+    "is": lambda key, fact, operand: same(fact, operand),
+    "in": lambda key, fact, operand: _among(fact, operand),
+    "not_in": lambda key, fact, operand: not _among(fact, operand),
+    "above": _order(lambda fact, operand: fact > operand),
+    "below": _order(lambda fact, operand: fact < operand),
+    "at_least": _order(lambda fact, operand: fact >= operand),
+    "at_most": _order(lambda fact, operand: fact <= operand),
+}

@@ -1,0 +1,78 @@
+"""The keys that conditions may read beside the run card's: what the planner derives from machine, crash and bill."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from oomdoctor.fields import FIELDS, Field
+
+KINDS = (
+    "cuda_oom", "cuda_oom_driver", "pinned_oom", "cublas_alloc", "cudnn_alloc", "nccl_oom", "mps_oom", "hip_oom",
+    "npu_oom", "xpu_oom", "host_oom_killed", "host_alloc_failed", "shm_exhausted", "kv_cache", "triton_shared_mem",
+    "tf_oom", "jax_oom", "paddle_oom", "mxnet_oom", "not_oom",
+)  # fmt: skip
+PHASES = (
+    "model_load", "to_device", "engine_init", "data_preprocessing", "dataloader", "forward", "loss", "backward",
+    "optimizer_step", "eval", "checkpoint_save", "resume_load", "generate", "kv_cache_init", "unknown",
+)  # fmt: skip
+
+_NUMBER, _FLAG, _TEXT = Field("number"), Field("flag"), Field("text")
+
+# machine.*: of the card that the run must fit; foreign, desktop and own leftovers are what others hold on it.
+# crash.request_fits: the failed request was smaller than what was free (a cap, or a limit of driver or system).
+# crash.foreign_bytes: what the message says that other processes held. crash.notebook: the log is from a notebook.
+# share.*: part of the bill's peak, 0 to 1. bill.missing_bytes: what the peak exceeds the usable memory by.
+DERIVED: Mapping[str, Field] = {
+    "machine.foreign_bytes": _NUMBER,
+    "machine.desktop_bytes": _NUMBER,
+    "machine.own_leftover_bytes": _NUMBER,
+    "machine.gpus": _NUMBER,
+    "machine.total_bytes": _NUMBER,
+    "machine.host_ram_bytes": _NUMBER,
+    "machine.compute_capability": _NUMBER,
+    "machine.os": _TEXT,
+    "crash.kind": Field("choice", KINDS),
+    "crash.phase": Field("choice", PHASES),
+    "crash.confidence": Field("choice", ("high", "medium", "low")),
+    "crash.fatal": _FLAG,
+    "crash.requested_bytes": _NUMBER,
+    "crash.total_bytes": _NUMBER,
+    "crash.free_bytes": _NUMBER,
+    "crash.allocated_bytes": _NUMBER,
+    "crash.reserved_bytes": _NUMBER,
+    "crash.reserved_unallocated_bytes": _NUMBER,
+    "crash.own_process_bytes": _NUMBER,
+    "crash.allowed_bytes": _NUMBER,
+    "crash.private_pool_bytes": _NUMBER,
+    "crash.foreign_bytes": _NUMBER,
+    "crash.request_fits": _FLAG,
+    "crash.fragmentation_likely": _FLAG,
+    "crash.ranks_failed": _NUMBER,
+    "crash.world_size": _NUMBER,
+    "crash.step": _NUMBER,
+    "crash.framework": _TEXT,
+    "crash.signature": _TEXT,
+    "crash.notebook": _FLAG,
+    "share.weights": _NUMBER,
+    "share.gradients": _NUMBER,
+    "share.optimizer_states": _NUMBER,
+    "share.activations": _NUMBER,
+    "share.logits": _NUMBER,
+    "share.temporaries": _NUMBER,
+    "bill.known": _FLAG,
+    "bill.missing_bytes": _NUMBER,
+    "bill.peak_bytes": _NUMBER,
+    "bill.usable_bytes": _NUMBER,
+}
+
+
+def field_of(key: str) -> Field | None:
+    """The type of a key that a condition may read; None where there is no such key. `versions.*` are free text."""
+    if key.startswith(("versions.", "architecture.")):
+        return _TEXT
+    return FIELDS.get(key) or DERIVED.get(key)
+
+
+def known_keys() -> dict[str, Field]:
+    """All keys, to name the near ones where one is unknown."""
+    return {**FIELDS, **DERIVED}

@@ -1,0 +1,79 @@
+"""The remedies of rules/fixes as objects, sorted by rung. Loaded on first use and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from oomdoctor import knowledge
+from oomdoctor.case import Text
+from oomdoctor.remedies.rule import Cost, Rule
+
+
+@cache
+def all_rules() -> tuple[Rule, ...]:
+    """All rules of rules/fixes, by rung and then by id. Raises knowledge.BadRules, or KeyError for a missing field."""
+    rules = (rule_of(name, entry) for name, entry in knowledge.load("fixes").items())
+    return tuple(sorted(rules, key=lambda rule: (rule.rung, rule.id)))
+
+
+def rule(name: str) -> Rule:
+    """The rule of an id. Raises KeyError."""
+    return rule_of(name, knowledge.lookup(f"fixes/{name}"))
+
+
+def rule_of(name: str, entry: Mapping[str, Any]) -> Rule:
+    """One entry of rules/fixes, typed. Its words stay in the knowledge; the rule holds the paths to them."""
+
+    def text(key: str) -> Text | None:
+        return Text(f"fixes/{name}/{key}") if key in entry else None
+
+    return Rule(
+        id=name,
+        rung=float(entry["rung"]),
+        title=Text(f"fixes/{name}/title"),
+        why=Text(f"fixes/{name}/why"),
+        when=expand(entry.get("when", {})),
+        change=entry.get("change", {}),
+        cost=_cost(entry.get("cost", {})),
+        loses=text("loses"),
+        afterwards=tuple(Text(f"fixes/{name}/afterwards/{error}") for error in entry.get("afterwards", {})),
+        priced=entry.get("priced", bool(entry.get("change"))),
+        postpone=expand(entry["postpone"]) if "postpone" in entry else None,
+        notes=tuple(
+            (expand(note.get("when", {})), Text(f"fixes/{name}/notes/{key}"))
+            for key, note in entry.get("notes", {}).items()
+        ),
+    )
+
+
+def _cost(entry: Mapping[str, Any]) -> Cost:
+    time = entry.get("time", (0, 0))
+    return Cost(
+        time=(float(time[0]), float(time[1])),
+        quality=entry.get("quality", "none"),
+        data=entry.get("data", "none"),
+        effort=entry.get("effort", "low"),
+        money=bool(entry.get("money", False)),
+    )
+
+
+def expand(when: Mapping[str, Any]) -> dict[str, Any]:
+    """A condition with each `use: NAME` replaced by the shared condition of rules/conditions. Raises KeyError."""
+    expanded: dict[str, Any] = {}
+    for key, content in when.items():
+        if key == "use":
+            shared = [expand(knowledge.load("conditions")[name]) for name in _names(content)]
+            expanded["all"] = [*shared, *expanded.get("all", [])]
+        elif key in ("all", "any"):
+            expanded[key] = [*(expanded.get(key, []) if key == "all" else []), *(expand(part) for part in content)]
+        elif key == "not":
+            expanded[key] = expand(content)
+        else:
+            expanded[key] = content
+    return expanded
+
+
+def _names(content: Any) -> list[str]:
+    return content if isinstance(content, list) else [content]
