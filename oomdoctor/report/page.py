@@ -1,0 +1,85 @@
+"""The page that reports are written on: headings, paragraphs, bullets, code and small tables for a console.
+
+Everything is plain text with at most a style for a whole piece: nothing is read as markup, no control character passes,
+no boxes are drawn, and what a colour says is said by a word or a sign too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from oomdoctor.case import Text
+from oomdoctor.report.wrap import cells, wrap
+from oomdoctor.texts import plain, render
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+GOOD, BAD, WARN, DIM, STRONG = "green", "red", "yellow", "dim", "bold"
+SIGNS = {GOOD: "[ok]", BAD: "[x]", WARN: "[!]"}
+NARROW = 70  # below, tables become lists: a table of four columns needs about that
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """console: where it goes. lang: en or zh."""
+
+    console: Console
+    lang: str
+
+    @property
+    def width(self) -> int:
+        return max(20, self.console.width)
+
+    def word(self, name: str, **values: object) -> str:
+        """The words `texts/report.NAME` in the page's language."""
+        return self.say(Text(f"texts/report.{name}", values))
+
+    def say(self, text: Text | str | None) -> str:
+        return " ".join(plain(render(text, self.lang)).split())
+
+    def heading(self, title: str) -> None:
+        self.line("")
+        self.line(title, STRONG)
+        self.line("-" * min(cells(title), self.width), DIM)
+
+    def paragraph(self, text: str, indent: int = 0, style: str = "", first: str = "") -> None:
+        """Wrapped text. first: what stands before its first line (`1. `); the other lines hang below the text."""
+        hang = indent + cells(first)
+        for number, part in enumerate(wrap(text, max(12, self.width - hang))):
+            lead = " " * indent + first if number == 0 else " " * hang
+            self.line(lead + part, style)
+
+    def bullet(self, text: str, indent: int = 0, style: str = "") -> None:
+        self.paragraph(text, indent, style, first="- ")
+
+    def signed(self, text: str, style: str, indent: int = 0) -> None:
+        """Good, bad or doubtful: a sign and a colour."""
+        self.paragraph(text, indent, style, first=f"{SIGNS[style]} ")
+
+    def pair(self, name: str, text: str, indent: int = 0, style: str = "") -> None:
+        """`name: text`."""
+        self.paragraph(f"{name}{self.word('colon')}{text}", indent, style)
+
+    def code(self, lines: str, indent: int = 4, style: str = "cyan") -> None:
+        """Lines to copy: never wrapped, nothing drawn around them."""
+        for line in lines.expandtabs(4).split("\n"):
+            self.line(" " * indent + plain(line) if line.strip() else "", style)
+
+    def table(self, rows: Sequence[Sequence[str]], indent: int = 2) -> None:
+        """Columns as wide as they need; the first and last are text, those between are figures. The last one wraps."""
+        widths = [max(cells(row[column]) for row in rows) for column in range(len(rows[0]))]
+        before = sum(widths[:-1]) + 2 * (len(widths) - 1) + indent
+        for row in rows:
+            figures = [" " * (width - cells(text)) + text for text, width in zip(row[1:-1], widths[1:-1], strict=True)]
+            name = row[0] + " " * (widths[0] - cells(row[0]))
+            lead = " " * indent + "  ".join([name, *figures]) + "  "
+            for number, part in enumerate(wrap(row[-1], max(12, self.width - before))):
+                self.line((lead if number == 0 else " " * before) + part)
+
+    def line(self, text: str, style: str = "") -> None:
+        from rich.text import Text as Line
+
+        self.console.print(Line(text.rstrip(), style=style), soft_wrap=True, highlight=False)

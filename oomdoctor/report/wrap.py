@@ -1,0 +1,73 @@
+"""Lines that fit the screen: Latin and Chinese text broken where a reader expects it, and never inside a number."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+# A figure stays with its unit and its sign: `17.31 GiB`, `35 %`, `-0.25 GiB`, `4 x 2048` breaks only at the spaces.
+_FIGURE = re.compile(r"(?<=[\d.]) (?=(?:[KMGT]i?B|B|%|bytes?|W|ms|s)\b|%)")
+_GLUE = "\ue000"  # of the private use area: `plain` lets none through
+# A word, one wide character with the closing marks that may not start a line, or a run of spaces.
+_PIECE = re.compile(r"[ \t]+|[^\s\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef\u3000-\u303f]+|.", re.DOTALL)
+_NO_START = "，。；：、！？）》」』”’％,.;:!?)]}%"
+_NO_END = "（《「『“‘([{"
+
+
+def cells(text: str) -> int:
+    """The columns that a string takes: a Chinese character takes two."""
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """The text in lines of at most `width` columns. A word longer than a line is cut, unless it is a number."""
+    lines: list[str] = []
+    line = ""
+    for piece in _pieces(text):
+        if not line.strip() and piece.isspace():
+            continue
+        if cells(line + piece.rstrip()) <= width:
+            line += piece
+            continue
+        if line.strip():
+            lines.append(line.rstrip())
+        line = ""
+        *full, rest = _cut(piece.lstrip(" "), width)
+        lines.extend(full)
+        line = rest
+    if line.strip() or not lines:
+        lines.append(line.rstrip())
+    return [line.replace(_GLUE, " ") for line in lines]
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """What may stand on a line of its own: words and wide characters, with the marks that belong to them."""
+    held = ""
+    for piece in _PIECE.findall(_FIGURE.sub(_GLUE, text)):
+        joined = held + piece
+        if held and (piece[0] in _NO_START or held[-1] in _NO_END):
+            held = joined
+            continue
+        if held:
+            yield held
+        held = piece
+    if held:
+        yield held
+
+
+def _cut(piece: str, width: int) -> list[str]:
+    if cells(piece) <= width or _is_number(piece):
+        return [piece]
+    lines, line = [], ""
+    for char in piece:
+        if line and cells(line + char) > width:
+            lines.append(line)
+            line = ""
+        line += char
+    return [*lines, line]
+
+
+def _is_number(piece: str) -> bool:
+    return len(piece) <= 24 and piece.strip("()+-~").replace(_GLUE, "").replace(",", "")[:1].isdigit()
