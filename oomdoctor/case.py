@@ -136,6 +136,7 @@ class Architecture:
     attention_dropout: float = 0.0  # share; a saved mask where it is above 0 in training
     hidden_dropout: float = 0.0
     soft_cap: bool = False  # attention logits are capped: fused kernels cannot be used
+    hidden_act: str = ""  # as config.json names it; `gelu_new` is written out in steps, each of which is saved
     lora_targets: tuple[str, ...] = ()  # modules that PEFT adapts where no target is named; () = it must be named
 
 
