@@ -2,27 +2,258 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from oomdoctor.case import Text
+from oomdoctor.case import Crash, Machine, Text
+from oomdoctor.memory.lines import Bill, Line, total
 from oomdoctor.memory.tensors import Tensor
+from oomdoctor.units import GIB, MIB
+
+# Reserved but unallocated memory below this share of the card is normal rounding, not fragmentation (experts' answers
+# on real logs put the line at 4 to 5 %).
+FRAGMENTED_SHARE = 0.044
+# What a process holds besides torch's own memory: CUDA context and library workspaces, 0.4 to 0.9 GiB measured.
+CONTEXT_BYTES = 600 * MIB
+# Below this, what others hold is a bare CUDA context or measuring noise.
+FOREIGN_WORTH_NAMING = 300 * MIB
+
+GPU_KINDS = frozenset(
+    {"cuda_oom", "cuda_oom_driver", "hip_oom", "npu_oom", "xpu_oom", "mps_oom", "cublas_alloc", "cudnn_alloc"}
+)
+_STATES = ("weights", "gradients", "optimizer_states")
+
+
+@dataclass(frozen=True, slots=True)
+class Fragmentation:
+    """Whether memory that the allocator holds but cannot use is a likely cause, and the figures that say so."""
+
+    likely: bool
+    why: Text
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """cause: an id such as foreign_process, fragmentation, states_too_big, activations, logits, host_ram.
+    """cause: an id such as foreign_process, fragmentation, states_too_big, activations, logits, host_oom_killed.
 
-    because: the sentences that lead to it, each with its numbers. explained_bytes: what the bill accounts for of the
-    memory in use at the crash; used_bytes: that memory. Both None where either is unknown.
+    because: the sentences that lead to it, each with its numbers. used_bytes: what torch had in use at the crash;
+    explained_bytes: what the bill accounts for of it. Both None where either is unknown.
     """
 
     cause: str
     title: Text
     because: tuple[Text, ...] = ()
     confidence: str = "medium"
-    fragmentation_likely: bool = False
-    fragmentation_why: Text | None = None
+    fragmentation: Fragmentation | None = None
     tensors: tuple[Tensor, ...] = ()
     used_bytes: int | None = None
     explained_bytes: int | None = None
     impossible: tuple[Text, ...] = ()  # arithmetic that no smaller batch can change
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a diagnosis rests on. static: weights, gradients and optimizer states of the run as it is."""
+
+    crash: Crash | None
+    machine: Machine
+    bill: Bill | None = None
+    static: tuple[Line, ...] = ()
+    usable_bytes: int | None = None
+    tensors: tuple[Tensor, ...] = ()
+
+
+def diagnose(evidence: Evidence) -> Diagnosis:
+    """The first cause that the figures support, in the order of how much they prove."""
+    crash = evidence.crash
+    fragmentation = fragmentation_of(crash)
+    cause, confidence, because = _cause(evidence, fragmentation)
+    used, explained = reconcile(crash, evidence.bill)
+    return Diagnosis(
+        cause=cause,
+        title=Text(f"texts/diagnosis.{cause}"),
+        because=(*because, *_reconciled(used, explained), *_named(evidence.tensors, crash)),
+        confidence=confidence,
+        fragmentation=fragmentation,
+        tensors=evidence.tensors,
+        used_bytes=used,
+        explained_bytes=explained,
+        impossible=impossible(evidence),
+    )
+
+
+Finding = tuple[str, str, tuple[Text, ...]]  # cause, confidence, because
+
+
+def _cause(evidence: Evidence, fragmentation: Fragmentation | None) -> Finding:
+    crash = evidence.crash
+    if crash is not None and crash.kind not in GPU_KINDS:
+        return crash.kind, crash.confidence, ()
+    for look in (_foreign, _capped, _states, _fragmented(fragmentation), _spare, _largest):
+        found = look(evidence)
+        if found is not None:
+            return found
+    return "unpriced", "low", ()
+
+
+def _foreign(evidence: Evidence) -> Finding | None:
+    crash = evidence.crash
+    held = foreign_bytes(crash)
+    if crash is None or not held or held < FOREIGN_WORTH_NAMING:
+        return None
+    missing = (crash.requested_bytes or 0) - (crash.free_bytes or 0)
+    if held < missing:
+        return None
+    siblings = all(holder.what == "sibling" for holder in crash.other_processes) and bool(crash.other_processes)
+    names = [f"{holder.pid}" for holder in crash.other_processes]
+    words = "because" if names else "unlisted"
+    because = Text(f"texts/diagnosis.foreign.{words}", {"held": held, "pids": names, "total": crash.total_bytes})
+    return "sibling_contexts" if siblings else "foreign_process", "high" if names else "medium", (because,)
+
+
+def _capped(evidence: Evidence) -> Finding | None:
+    crash = evidence.crash
+    if crash is None or crash.allowed_bytes is None:
+        return None
+    because = Text("texts/diagnosis.capped.because", {"allowed": crash.allowed_bytes, "total": crash.total_bytes})
+    return "capped", "high", (because,)
+
+
+def _states(evidence: Evidence) -> Finding | None:
+    texts = impossible(evidence)
+    return ("states_too_big", "high", texts) if texts else None
+
+
+def _fragmented(fragmentation: Fragmentation | None) -> Callable[[Evidence], Finding | None]:
+    def look(evidence: Evidence) -> Finding | None:
+        if fragmentation is None or not fragmentation.likely:
+            return None
+        return "fragmentation", "medium", (fragmentation.why,)
+
+    return look
+
+
+def _spare(evidence: Evidence) -> Finding | None:
+    """The request is smaller than what was free: a cap or a limit of the driver or the system, not a full card."""
+    crash = evidence.crash
+    if crash is None or crash.requested_bytes is None or crash.free_bytes is None:
+        return None
+    if crash.requested_bytes > crash.free_bytes:
+        return None
+    values = {"requested": crash.requested_bytes, "free": crash.free_bytes}
+    return "spare", "medium", (Text("texts/diagnosis.spare.because", values),)
+
+
+def _largest(evidence: Evidence) -> Finding | None:
+    """The largest line of the bill, in the phase of the crash where it has one."""
+    bill, crash = evidence.bill, evidence.crash
+    if bill is None:
+        return None
+    lines = lines_at(bill, crash.phase if crash else bill.phase)
+    largest = max(lines, key=lambda line: line.size.likely)
+    share = largest.size.likely / max(1, total(line.size for line in lines).likely)
+    because = Text(
+        "texts/diagnosis.largest.because", {"line": _line(largest.key), "size": largest.size.likely, "share": share}
+    )
+    return largest.key, "medium", (because,)
+
+
+def lines_at(bill: Bill, phase: str) -> tuple[Line, ...]:
+    """The bill's lines at a phase; at its peak where it has no such phase."""
+    return next((phases.lines for phases in bill.phases if phases.phase == phase), bill.lines)
+
+
+def fragmentation_of(crash: Crash | None) -> Fragmentation | None:
+    """Likely when the memory that torch held but did not use is at least the request and a visible share of the card,
+    and the request does not fit into what was free. None where the log has no such figures."""
+    if crash is None or crash.requested_bytes is None:
+        return None
+    idle = idle_bytes(crash)
+    if idle is None:
+        return None
+    floor = FRAGMENTED_SHARE * crash.total_bytes if crash.total_bytes else 0
+    blocked = crash.free_bytes is None or crash.requested_bytes > crash.free_bytes
+    likely = idle >= crash.requested_bytes and idle >= floor and blocked
+    values = {"idle": idle, "requested": crash.requested_bytes, "free": crash.free_bytes, "total": crash.total_bytes}
+    return Fragmentation(likely, Text(f"texts/diagnosis.fragmentation.{'likely' if likely else 'unlikely'}", values))
+
+
+def idle_bytes(crash: Crash) -> int | None:
+    """Bytes that torch had reserved but not allocated; None where the log does not say."""
+    if crash.reserved_unallocated_bytes is not None:
+        return crash.reserved_unallocated_bytes
+    if crash.reserved_bytes is None or crash.allocated_bytes is None:
+        return None
+    return max(0, crash.reserved_bytes - crash.allocated_bytes)
+
+
+def foreign_bytes(crash: Crash | None) -> int | None:
+    """Bytes of the card that other processes held at the crash; None where the log does not tell.
+
+    The processes that the message lists count as they are. Where it lists none, what neither torch nor a CUDA context
+    explains of the used memory counts, if it is more than the spread of contexts (0.4 to 0.9 GiB) leaves open.
+    """
+    if crash is None:
+        return None
+    listed = sum(holder.bytes or 0 for holder in crash.other_processes)
+    if listed or crash.total_bytes is None or crash.free_bytes is None:
+        return listed or None
+    own = crash.own_process_bytes
+    if own is None:
+        if crash.allocated_bytes is None:
+            return None
+        own = crash.allocated_bytes + (idle_bytes(crash) or 0) + CONTEXT_BYTES
+    rest = crash.total_bytes - crash.free_bytes - own
+    return rest if rest >= GIB else 0
+
+
+def reconcile(crash: Crash | None, bill: Bill | None) -> tuple[int | None, int | None]:
+    """What torch had in use at the crash, and how much of it the bill explains at that phase. Bytes, or None."""
+    if crash is None or crash.allocated_bytes is None:
+        return None, None
+    if bill is None:
+        return crash.allocated_bytes, None
+    return crash.allocated_bytes, min(crash.allocated_bytes, allocated_at(bill, crash.phase))
+
+
+def allocated_at(bill: Bill, phase: str) -> int:
+    """Likely bytes that torch has allocated at a phase's worst moment."""
+    outside = ("allocator_slack", "context", "communication_device")
+    return sum(line.size.likely for line in lines_at(bill, phase) if line.key not in outside)
+
+
+def impossible(evidence: Evidence) -> tuple[Text, ...]:
+    """The arithmetic, where weights, gradients and optimizer states alone are more than the card offers."""
+    usable = evidence.usable_bytes
+    need = total(line.size for line in evidence.static).likely
+    if usable is None or not evidence.static or need <= usable:
+        return ()
+    parts = [
+        Text("texts/diagnosis.part", {"line": _line(part.key), "size": part.size.likely, "formula": part.formula})
+        for part in evidence.static
+        if part.size.likely
+    ]
+    return (Text("texts/diagnosis.impossible", {"need": need, "usable": usable, "parts": parts}),)
+
+
+def _reconciled(used: int | None, explained: int | None) -> Sequence[Text]:
+    if used is None or explained is None:
+        return ()
+    values = {"used": used, "explained": explained, "share": explained / max(1, used), "rest": used - explained}
+    return (Text("texts/diagnosis.explained", values),)
+
+
+def _named(tensors: tuple[Tensor, ...], crash: Crash | None) -> Sequence[Text]:
+    if crash is None or crash.requested_bytes is None or not tensors:
+        return ()
+    names = [Text("texts/diagnosis.tensor", _described(tensor)) for tensor in tensors[:3]]
+    one_or_some = "one" if len(names) == 1 else "some"
+    return (Text(f"texts/diagnosis.request_is_{one_or_some}", {"requested": crash.requested_bytes, "names": names}),)
+
+
+def _described(tensor: Tensor) -> dict[str, str]:
+    return {"name": tensor.name, "shape": " x ".join(map(str, tensor.shape)), "dtype": tensor.dtype}
+
+
+def _line(key: str) -> Text:
+    return Text(f"texts/line.{key}")

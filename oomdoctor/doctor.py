@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from oomdoctor.case import Case, Text
-from oomdoctor.diagnosis import Diagnosis
-from oomdoctor.memory.lines import Bill
-from oomdoctor.plan import Plan
-from oomdoctor.questions import Question
+from oomdoctor import calibration, machines
+from oomdoctor.case import Architecture, Case, Machine, Text, Value
+from oomdoctor.diagnosis import GPU_KINDS, Diagnosis, Evidence, diagnose, foreign_bytes
+from oomdoctor.fields import run_of
+from oomdoctor.memory.bill import NEEDED, Missing, bill_of, static_bytes
+from oomdoctor.memory.lines import Bill, Line, with_line
+from oomdoctor.memory.tensors import match, tensors_of
+from oomdoctor.plan import PREFERENCES, Plan, Pricing, Settings, make_plan
+from oomdoctor.questions import Question, assumptions, open_questions
+from oomdoctor.remedies.rules import all_rules
+from oomdoctor.sources.model import architecture_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +34,164 @@ class Findings:
     alternatives: tuple[Plan, ...] = ()
     questions: tuple[Question, ...] = ()
     notes: tuple[Text, ...] = ()
+
+
+def read_log(path: str) -> Case:
+    """The case that a crash log, a folder of rank logs or `-` (standard input) tells of. Raises UserError."""
+    from oomdoctor.sources import log
+    from oomdoctor.sources.log.evidence import facts_of
+
+    reading = log.read_log(path)
+    case = Case(crash=reading.crash, origin=path)
+    if reading.crash is None or reading.crash.kind == "not_oom":
+        return case
+    return case.know([*machines.facts_of_crash(reading.crash), *facts_of(reading.lines)])
+
+
+def read_card(path: str) -> Case:
+    """The case of a run card. Raises UserError."""
+    from oomdoctor.sources.config.card import read_card as facts_of_card
+
+    return Case(origin=path).know(facts_of_card(path))
+
+
+def not_an_oom(case: Case) -> Text:
+    """What to say of a log without a memory failure, or with something that only looks like one."""
+    crash = case.crash
+    if crash is None or crash.signature is None:
+        return Text("texts/doctor.no_failure", {"origin": case.origin})
+    what = Text(f"signatures/{crash.signature}/instead")
+    return Text("texts/doctor.look_alike", {"line": crash.line, "what": what})
+
+
+def examine(case: Case, live: Machine | None = None, prefer: str = "ladder", with_plan: bool = True) -> Findings:
+    """Work the case out, from its facts to the open questions. live: what NVML says now, if it was asked.
+
+    Raises UserError where a model or a card is named that nobody knows.
+    """
+    case, notes = _completed(case, live)
+    settings = {**case.facts.values(), **machines.settings_of(case)}
+    architecture = architecture_for(settings)
+    pricing = _pricing(case, settings, architecture)
+    bill, usable = pricing.bill(settings), pricing.usable(settings)
+    findings = Findings(
+        case=case,
+        diagnosis=diagnose(_evidence(case, settings, architecture, bill, usable)),
+        bill=bill,
+        missing=_missing(settings, architecture),
+        usable_bytes=usable,
+        notes=notes,
+    )
+    return _planned(findings, settings, pricing, prefer) if with_plan else findings
+
+
+def _completed(case: Case, live: Machine | None) -> tuple[Case, tuple[Text, ...]]:
+    """The case with its machine settled and with what is assumed where nothing is known."""
+    case, notes = machines.settled(case, live)
+    facts = assumptions(case.facts, _circumstances(case))
+    return replace(case, facts=facts), notes
+
+
+def _planned(findings: Findings, settings: Settings, pricing: Pricing, prefer: str) -> Findings:
+    rules = [rule for rule in all_rules() if rule.id not in findings.case.tried]
+    known = {**pricing.circumstances, **_verdicts(findings.diagnosis)}
+    pricing = replace(pricing, circumstances=known)
+    plans = {order: make_plan(rules, settings, pricing, order) for order in PREFERENCES}
+    plan = plans.pop(prefer)
+    return replace(
+        findings,
+        plan=plan,
+        alternatives=tuple(plans.values()),
+        questions=open_questions(findings.case.facts, findings.missing, plan, settings, pricing),
+    )
+
+
+def _pricing(case: Case, settings: Settings, architecture: Architecture | None) -> Pricing:
+    """How settings of this case are judged. Bills are remembered: the ladder asks for the same one often."""
+    unexplained = _unexplained(case, settings, architecture)
+    remembered: dict[tuple[object, ...], Bill | None] = {}
+
+    def bill(tried: Settings) -> Bill | None:
+        key = tuple(tried.get(name) for name in (*NEEDED, *machines.BILL_KEYS))
+        if key not in remembered:
+            remembered[key] = _bill(case, tried, architecture, unexplained)
+        return remembered[key]
+
+    return Pricing(bill=bill, usable=machines.usable_bytes, circumstances=_circumstances(case))
+
+
+def _bill(case: Case, settings: Settings, architecture: Architecture | None, unexplained: Line | None) -> Bill | None:
+    if architecture is None or not _priced(case):
+        return None
+    try:
+        bill = bill_of(run_of(settings), architecture)
+    except Missing:
+        return None
+    line = machines.left_unexplained(unexplained, case.crash, settings)
+    return bill if line is None else with_line(bill, line)
+
+
+def _unexplained(case: Case, settings: Settings, architecture: Architecture | None) -> Line | None:
+    bill = _bill(case, settings, architecture, None)
+    if bill is None:
+        return None
+    return calibration.unexplained(bill, machines.usable_bytes(settings), case.crash, settings)
+
+
+def _priced(case: Case) -> bool:
+    """Whether a bill of GPU memory says anything about this failure: not for host memory, /dev/shm or an engine."""
+    return case.crash is None or case.crash.kind in GPU_KINDS
+
+
+def _missing(settings: Settings, architecture: Architecture | None) -> tuple[str, ...]:
+    """The keys without which there is no bill, in the order to ask for them."""
+    keys: list[str] = [] if architecture is not None else ["model"]
+    keys += [key for key in NEEDED if key not in settings]
+    return tuple(keys)
+
+
+def _evidence(
+    case: Case, settings: Settings, architecture: Architecture | None, bill: Bill | None, usable: int | None
+) -> Evidence:
+    evidence = Evidence(crash=case.crash, machine=case.machine, bill=bill, usable_bytes=usable)
+    if architecture is None or not _priced(case):
+        return evidence
+    run, asked = run_of(settings), case.crash.requested_bytes if case.crash else None
+    try:
+        static = static_bytes(run, architecture)
+        tensors = match(asked, tensors_of(run, architecture)) if asked else ()
+    except Missing:
+        return evidence
+    return replace(evidence, static=static, tensors=tensors)
+
+
+def _circumstances(case: Case) -> dict[str, Value]:
+    """The facts of the crash, flat, for the conditions of rules and assumptions."""
+    crash = case.crash
+    if crash is None:
+        return {"crash.happened": False}
+    sizes = {
+        name: getattr(crash, name)
+        for name in ("kind", "phase", "fatal", "requested_bytes", "total_bytes", "free_bytes", "allocated_bytes",
+                     "reserved_bytes", "reserved_unallocated_bytes", "own_process_bytes", "allowed_bytes",
+                     "private_pool_bytes", "confidence", "step", "ranks_failed", "world_size", "framework", "signature")
+    }  # fmt: skip
+    known = {f"crash.{name}": value for name, value in sizes.items() if value is not None}
+    foreign = foreign_bytes(crash)
+    if foreign is not None:
+        known["crash.foreign_bytes"] = foreign
+    if crash.requested_bytes is not None and crash.free_bytes is not None:
+        known["crash.request_fits"] = crash.requested_bytes <= crash.free_bytes
+    return {**known, "crash.happened": True, "phase": crash.phase}
+
+
+def _verdicts(diagnosis: Diagnosis | None) -> dict[str, Value]:
+    """What the diagnosis adds to the circumstances."""
+    if diagnosis is None:
+        return {}
+    likely = diagnosis.fragmentation is not None and diagnosis.fragmentation.likely
+    return {
+        "crash.cause": diagnosis.cause,
+        "crash.fragmentation_likely": likely,
+        "crash.impossible": bool(diagnosis.impossible),
+    }

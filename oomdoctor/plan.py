@@ -121,11 +121,18 @@ def _order(rule: Rule, facts: Settings, prefer: str) -> tuple[float, float]:
 
 
 def _climb(rules: list[Rule], settings: Settings, pricing: Pricing, prefer: str) -> Plan:
+    """Rule after rule until it fits. A step can move the peak, so that a rule passed over before now helps: after each
+    step the climb starts again at the first rule not yet used."""
     plan = Plan(prefer=prefer, fits=pricing.fits(settings), settings=settings)
-    for rule in rules:
-        if plan.fits:
+    waiting = [rule for rule in rules if plan.fits is not None or rule.rung <= LAST_RUNG]
+    while not plan.fits:
+        for rule in waiting:
+            plan, steps_before = _take(rule, plan, pricing), len(plan.steps)
+            if len(plan.steps) > steps_before:
+                waiting.remove(rule)
+                break
+        else:
             break
-        plan = _take(rule, plan, pricing)
     return plan
 
 
@@ -134,21 +141,26 @@ def _take(rule: Rule, plan: Plan, pricing: Pricing) -> Plan:
     facts = pricing.facts(plan.settings)
     verdict = check(rule.when, facts)
     if not verdict.applies:
-        reason = _silence(rule, verdict, facts)
-        return plan if reason is None else replace(plan, skipped=(*plan.skipped, Skip(rule, reason)))
+        return _without(plan, rule, _silence(rule, verdict, facts))
     applied = apply(rule, plan.settings, pricing.fits)
     if applied is None:
         return plan
     step = _step(applied, plan.settings, pricing)
     reason = _negligible(step, plan.settings, pricing)
-    if reason is not None:
-        return replace(plan, skipped=(*plan.skipped, Skip(rule, reason)))
-    return _with_step(plan, step)
+    return _with_step(plan, step) if reason is None else _without(plan, rule, reason)
+
+
+def _without(plan: Plan, rule: Rule, reason: Text | None) -> Plan:
+    if reason is None:
+        return plan
+    others = tuple(skip for skip in plan.skipped if skip.rule.id != rule.id)
+    return replace(plan, skipped=(*others, Skip(rule, reason)))
 
 
 def _with_step(plan: Plan, step: Step) -> Plan:
     settings = {**plan.settings, **step.change}
-    return replace(plan, steps=(*plan.steps, step), settings=settings, fits=step.fits)
+    skipped = tuple(skip for skip in plan.skipped if skip.rule.id != step.rule.id)
+    return replace(plan, steps=(*plan.steps, step), skipped=skipped, settings=settings, fits=step.fits)
 
 
 def _step(applied: Applied, settings: Settings, pricing: Pricing) -> Step:
@@ -219,7 +231,7 @@ def _replayed(plan: Plan, steps: list[Step], settings: Settings, pricing: Pricin
     Operators look for the value that fits once the other kept steps are in.
     """
     fresh = Plan(prefer=plan.prefer, fits=pricing.fits(settings), settings=settings, skipped=plan.skipped)
-    for step in steps:
+    for step in sorted(steps, key=lambda step: step.rule.rung):
         others = [other for other in steps if other is not step]
         applied = apply(step.rule, fresh.settings, _fits_with(others, pricing)) or Applied(
             step.rule, step.change, step.before
@@ -239,6 +251,6 @@ def _fits_with(others: list[Step], pricing: Pricing) -> Callable[[Settings], boo
 def _kept(plan: Plan, steps: list[Step], settings: Settings, pricing: Pricing) -> Plan:
     """The kept steps with the very values that were found to fit."""
     fresh = Plan(prefer=plan.prefer, fits=pricing.fits(settings), settings=settings, skipped=plan.skipped)
-    for step in steps:
+    for step in sorted(steps, key=lambda step: step.rule.rung):
         fresh = _with_step(fresh, _step(Applied(step.rule, step.change, step.before), fresh.settings, pricing))
     return fresh

@@ -1,20 +1,111 @@
-"""Which question next: an unknown fact whose possible values change the plan."""
+"""What is assumed where nothing is known, and which question next: an unknown fact that would change the plan."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from oomdoctor.case import Text, Value
+from oomdoctor import knowledge
+from oomdoctor.case import Fact, Facts, Text, Value
+from oomdoctor.fields import FIELDS
+from oomdoctor.plan import Plan, Pricing, Settings
+from oomdoctor.remedies.conditions import check
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """key: the fact it yields. choices: value and words for it (empty: free text). default: what is assumed until it
-    is answered, and reason: why that. help: what the word means, for someone new to it."""
+    """key: the fact it yields. choices: the values to choose from (empty: free text). default: what is assumed until
+    it is answered, and reason: why that. help: what the word means, for someone new to it."""
 
     key: str
     ask: Text
     choices: tuple[Value, ...]
     default: Value | None
-    reason: Text | None = None
+    reason: Text | str | None = None
     help: Text | None = None
+
+
+def assumptions(facts: Facts, circumstances: Settings) -> Facts:
+    """The facts, with what rules/questions assumes for each key that nothing is known of.
+
+    An assumption may rest on another (a learning task on its framework): they are made in the order of the questions.
+    """
+    for key, entry in _entries():
+        if facts.get(key) is None:
+            assumed = _assumed(key, entry, {**circumstances, **facts.values()})
+            if assumed is not None:
+                facts = facts.add([assumed])
+    return facts
+
+
+def _assumed(key: str, entry: Mapping[str, Any], known: Settings) -> Fact | None:
+    for index, choice in enumerate(entry.get("assume", ())):
+        if "when" not in choice or check(choice["when"], known).applies:
+            return Fact(key, typed(choice["value"]), "assumed", Text(f"questions/{key}/assume/{index}/reason"))
+    return None
+
+
+def open_questions(
+    facts: Facts, missing: tuple[str, ...], plan: Plan | None, start: Settings, pricing: Pricing
+) -> tuple[Question, ...]:
+    """The questions whose answer would change the plan, in the order of rules/questions.
+
+    facts: with assumptions. missing: what the bill lacks; while it lacks something, only that is asked.
+    """
+    if missing:
+        return tuple(_question(key, entry, None) for key, entry in _entries() if key in missing)
+    if plan is None:
+        return ()
+    unknown = [(key, entry) for key, entry in _entries() if key not in facts.won or facts.won[key].assumed]
+    return tuple(
+        _question(key, entry, facts.won.get(key))
+        for key, entry in unknown
+        if any(_matters(key, typed(value), plan, start, pricing) for value in entry.get("plausible", ()))
+    )
+
+
+def _matters(key: str, value: Value, plan: Plan, start: Settings, pricing: Pricing) -> bool:
+    """Whether the plan would be another one, were this the value: somewhere along its steps what fits no longer does
+    or the reverse, or one of its rules would no longer apply."""
+    if start.get(key) == value:
+        return False
+    settings = {**start, key: value}
+    if pricing.fits(settings) != pricing.fits(start):
+        return True
+    before = dict(start)
+    for step in plan.steps:
+        if (
+            check(step.rule.when, pricing.facts(settings)).applies
+            != check(step.rule.when, pricing.facts(before)).applies
+        ):
+            return True
+        before, settings = {**before, **step.change}, {**settings, **step.change}
+        if pricing.fits(settings) != step.fits:
+            return True
+    return False
+
+
+def _question(key: str, entry: Mapping[str, Any], fact: Fact | None) -> Question:
+    return Question(
+        key=key,
+        ask=Text(f"questions/{key}/ask"),
+        choices=tuple(typed(choice["value"] if isinstance(choice, dict) else choice) for choice in entry["choices"])
+        if entry.get("choices")
+        else FIELDS[key].choices
+        if key in FIELDS
+        else (),
+        default=fact.value if fact else None,
+        reason=fact.reason if fact else None,
+        help=Text(f"questions/{key}/help") if "help" in entry else None,
+    )
+
+
+def _entries() -> Iterator[tuple[str, Mapping[str, Any]]]:
+    entries: Iterable[tuple[str, Any]] = knowledge.load("questions").items()
+    yield from sorted(entries, key=lambda item: item[1].get("order", 100))
+
+
+def typed(value: Any) -> Value:
+    """A value of rules/ as facts hold it: lists become tuples."""
+    return tuple(str(item) for item in value) if isinstance(value, list) else value

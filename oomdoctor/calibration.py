@@ -1,0 +1,52 @@
+"""A crash is a measurement, and so is a figure the person read off: what the bill leaves unexplained is carried on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from oomdoctor.case import Crash, Value
+from oomdoctor.diagnosis import GPU_KINDS, allocated_at, idle_bytes
+from oomdoctor.memory.lines import Bill, Line, Range
+from oomdoctor.units import GIB
+
+
+def unexplained(bill: Bill, usable: int | None, crash: Crash | None, settings: Mapping[str, Value]) -> Line | None:
+    """The line that makes the bill agree with what was measured, None where it already does.
+
+    A `measured.*` figure corrects in both directions. A crash only upwards: it came before the peak, so the run needs
+    at least what was in use plus what was asked for, and, since it did not fit, more than the card offered.
+    """
+    measured = _measured(bill, settings)
+    if measured is not None:
+        return measured
+    if crash is None or crash.kind not in GPU_KINDS:
+        return None
+    proven = _beyond_the_bill(bill, crash)
+    if usable is not None and crash.fatal:
+        proven = max(proven, _to_not_fit(bill, usable, crash))
+    return _line(proven, "crash") if proven > 0 else None
+
+
+def _measured(bill: Bill, settings: Mapping[str, Value]) -> Line | None:
+    for key, ours in (("measured.allocated_gib", bill.allocated), ("measured.reserved_gib", bill.reserved)):
+        figure = settings.get(key)
+        if isinstance(figure, (int, float)):
+            return _line(round(figure * GIB) - ours.likely, "measured")
+    return None
+
+
+def _beyond_the_bill(bill: Bill, crash: Crash) -> int:
+    if crash.allocated_bytes is None or crash.requested_bytes is None:
+        return 0
+    return crash.allocated_bytes + crash.requested_bytes - allocated_at(bill, crash.phase)
+
+
+def _to_not_fit(bill: Bill, usable: int, crash: Crash) -> int:
+    """What must come on top for the bill to exceed the card by what the crash lacked."""
+    lacked = max(1, (crash.requested_bytes or 0) - (crash.free_bytes or 0) - (idle_bytes(crash) or 0))
+    middle = (bill.device.likely + bill.device.high) // 2
+    return usable - middle + lacked
+
+
+def _line(size: int, source: str) -> Line:
+    return Line("unexplained", Range(size, size, size), "", source)

@@ -1,0 +1,272 @@
+"""Each command: from its options to what is printed and the exit code."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from oomdoctor import doctor, options
+from oomdoctor.case import Case, Fact, Machine, Text, UserError
+from oomdoctor.cli import BAD_INPUT, DONE, INTERNAL, INTERRUPTED, LACKING, NO_OOM, NOTHING_FITS
+from oomdoctor.doctor import Findings
+from oomdoctor.fields import parse_setting
+from oomdoctor.report import document
+from oomdoctor.texts import render
+
+Document = dict[str, Any]
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and give its exit code: one sentence for bad input, never a traceback."""
+    lang = options.language(arguments)
+    try:
+        chosen = options.parse(arguments, lang)
+        return _COMMANDS[chosen.command](chosen, lang)
+    except UserError as error:
+        return _refuse(error, lang, "--json" in arguments)
+    except BrokenPipeError:
+        sys.stderr.close()  # whoever read us has gone; nothing is left to say
+        return DONE
+    except KeyboardInterrupt:
+        print(render(Text("texts/cli.interrupted"), lang), file=sys.stderr)
+        return INTERRUPTED
+    except Exception as error:
+        return _internal(lang, "--json" in arguments, error)
+
+
+def _refuse(error: UserError, lang: str, as_json: bool) -> int:
+    if as_json:
+        _print_json(document.error_document(error, lang))
+    hint = render(error.hint, lang)
+    words = [f"{error.reference}:", render(error.message, lang), hint]
+    print("oomdoctor:", " ".join(word for word in words if word), file=sys.stderr)
+    return error.exit_code
+
+
+def _internal(lang: str, as_json: bool, error: BaseException | None = None) -> int:
+    import os
+    import traceback
+
+    if error is not None and os.environ.get("OOMDOCTOR_DEBUG"):
+        traceback.print_exception(error)
+    trouble = UserError("oomdoctor", Text("texts/cli.internal", {"error": type(error).__name__}), exit_code=INTERNAL)
+    return _refuse(trouble, lang, as_json)
+
+
+def _consult(chosen: Namespace, lang: str) -> int:
+    """Bare `oomdoctor`, and `--from-log`: the wizard where someone can answer, the report where nobody can."""
+    if chosen.from_log is None and chosen.run is None and (chosen.json or chosen.no_input):
+        raise UserError("oomdoctor", Text("texts/cli.nothing_to_read"), Text("texts/cli.see_help"))
+    case = _with_settings(_started(chosen), chosen)
+    if _is_no_oom(case):
+        return _report_no_oom(case, chosen, lang)
+    live = _live(chosen)
+    port = None if chosen.json or chosen.no_input else _port(chosen, lang)
+    if port is not None:
+        return _wizard(case, live, chosen, port, lang)
+    if chosen.from_log is None and chosen.run is None:
+        raise UserError("oomdoctor", Text("texts/cli.no_terminal"), Text("texts/cli.see_help"))
+    findings = doctor.examine(case, live, chosen.prefer)
+    _print(findings, chosen, lang)
+    return _exit_code(findings)
+
+
+def _started(chosen: Namespace) -> Case:
+    case = doctor.read_log(chosen.from_log) if chosen.from_log else Case()
+    return case.know(doctor.read_card(chosen.run).facts.won.values()) if chosen.run else case
+
+
+def _with_settings(case: Case, chosen: Namespace) -> Case:
+    settings = [parse_setting(setting) for setting in chosen.set]
+    return case.know(Fact(key, value, "set") for key, value in settings)
+
+
+def _is_no_oom(case: Case) -> bool:
+    return case.origin is not None and (case.crash is None or case.crash.kind == "not_oom")
+
+
+def _report_no_oom(case: Case, chosen: Namespace, lang: str) -> int:
+    findings = Findings(case=case, notes=(doctor.not_an_oom(case),))
+    if chosen.json:
+        _print_json(document.document(findings, lang))
+    else:
+        for note in findings.notes:
+            print(render(note, lang))
+    return NO_OOM
+
+
+def _exit_code(findings: Findings) -> int:
+    """10 only where a price says that nothing fits; a survived failure and unpriced advice are done."""
+    crash, plan = findings.case.crash, findings.plan
+    if crash is not None and not crash.fatal:
+        return DONE
+    return NOTHING_FITS if plan is not None and plan.fits is False else DONE
+
+
+def _live(chosen: Namespace) -> Machine | None:
+    if chosen.no_gpu:
+        return None
+    from oomdoctor.sources.gpu import read_machine
+
+    return read_machine()
+
+
+def _port(chosen: Namespace, lang: str) -> Any:
+    import os
+
+    from oomdoctor.wizard.ports import choose_port
+
+    return choose_port(os.environ, sys.stdin, sys.stdout, lang=lang, plain=chosen.plain)
+
+
+def _wizard(case: Case, live: Machine | None, chosen: Namespace, port: Any, lang: str) -> int:
+    from oomdoctor.wizard import saved
+    from oomdoctor.wizard.walk import Interrupted, walk
+
+    def examine(case: Case, prefer: str | None = None) -> Findings:
+        return doctor.examine(case, live, prefer or chosen.prefer)
+
+    try:
+        findings = walk(case, port, lang, examine=examine, read_log=doctor.read_log, save=saved.save)
+    except Interrupted:
+        return INTERRUPTED
+    return DONE if findings is None else _exit_code(findings)
+
+
+def _resume(chosen: Namespace, lang: str) -> int:
+    from oomdoctor.wizard import saved
+
+    case = _with_settings(saved.last(), chosen)
+    live = _live(chosen)
+    port = None if chosen.json or chosen.no_input else _port(chosen, lang)
+    if port is not None:
+        return _wizard(case, live, chosen, port, lang)
+    findings = doctor.examine(case, live, chosen.prefer)
+    _print(findings, chosen, lang)
+    return _exit_code(findings)
+
+
+def _bill(chosen: Namespace, lang: str) -> int:
+    """One bill a card. A bad card gives its error in its place, and the exit code 2 at the end."""
+    live = None
+    code = DONE
+    for card in chosen.cards:
+        try:
+            findings = doctor.examine(_with_settings(doctor.read_card(card), chosen), live, with_plan=False)
+            _demand_bill(findings, card)
+        except UserError as error:
+            code = max(code, _refuse(error, lang, chosen.json), key=(DONE, LACKING, BAD_INPUT).index)
+        else:
+            _print_bill(findings, chosen, lang)
+    return code
+
+
+def _demand_bill(findings: Findings, card: str) -> None:
+    """Raises UserError (exit 4) that names the facts without which there is no bill."""
+    if findings.missing:
+        raise UserError(
+            card, Text("texts/cli.lacks", {"keys": findings.missing}), Text("texts/cli.lacks_hint"), LACKING
+        )
+
+
+def _plan(chosen: Namespace, lang: str) -> int:
+    card = chosen.cards[0]
+    findings = doctor.examine(_with_settings(doctor.read_card(card), chosen), _live(chosen), chosen.prefer)
+    _demand_bill(findings, card)
+    if findings.usable_bytes is None:
+        lacking = Text("texts/cli.lacks", {"keys": ["gpus.name", "gpus.memory_mib"]})
+        raise UserError(card, lacking, Text("texts/cli.lacks_hint"), LACKING)
+    _print(findings, chosen, lang)
+    return _exit_code(findings)
+
+
+def _gpu(chosen: Namespace, lang: str) -> int:
+    from oomdoctor.sources.gpu import read_machine
+
+    machine = read_machine()
+    if chosen.json:
+        _print_json({"schema": document.SCHEMA, **document.machine_document(machine, lang)})
+    else:
+        _terminal().show_machine(machine, lang, _console(chosen))
+    return DONE
+
+
+def _schema(chosen: Namespace, lang: str) -> int:
+    _print_json(document.schema(), indent=2)
+    return DONE
+
+
+def _rules(chosen: Namespace, lang: str) -> int:
+    from oomdoctor.remedies import rules
+
+    if chosen.action == "lint":
+        problems = rules.lint(chosen.target)
+        for problem in problems:
+            print(problem)
+        return BAD_INPUT if problems else DONE
+    found = rules.all_rules() if chosen.action == "list" else (_rule(chosen.target),)
+    if chosen.json:
+        listed = [document.rule_document(rule, lang) for rule in found]
+        _print_json({"schema": document.SCHEMA, "rules": listed})
+    elif chosen.action == "list":
+        _terminal().show_rules(found, lang, _console(chosen))
+    else:
+        _terminal().show_rule(found[0], lang, _console(chosen))
+    return DONE
+
+
+def _rule(name: str | None) -> Any:
+    from oomdoctor.fields import nearest
+    from oomdoctor.remedies.rules import all_rules
+
+    by_id = {rule.id: rule for rule in all_rules()}
+    if name not in by_id:
+        near = nearest(name or "", list(by_id))
+        raise UserError(f"rules show {name or ''}".strip(), Text("texts/cli.unknown_rule", {"near": near}))
+    return by_id[name]
+
+
+def _print(findings: Findings, chosen: Namespace, lang: str) -> None:
+    if chosen.json:
+        _print_json(document.document(findings, lang))
+    else:
+        _terminal().show(findings, lang, _console(chosen))
+
+
+def _print_bill(findings: Findings, chosen: Namespace, lang: str) -> None:
+    if chosen.json:
+        _print_json(document.document(replace(findings, plan=None), lang))
+    elif findings.bill is not None:
+        _terminal().show_bill(findings.bill, findings.usable_bytes, lang, _console(chosen))
+
+
+def _print_json(content: Document, indent: int | None = None) -> None:
+    import json
+
+    print(json.dumps(content, ensure_ascii=True, indent=indent))
+
+
+def _terminal() -> Any:
+    from oomdoctor.report import terminal
+
+    return terminal
+
+
+def _console(chosen: Namespace) -> Any:
+    from oomdoctor.report.terminal import console
+
+    return console(plain=chosen.plain)
+
+
+_COMMANDS: dict[str | None, Callable[[Namespace, str], int]] = {
+    None: _consult,
+    "bill": _bill,
+    "plan": _plan,
+    "gpu": _gpu,
+    "resume": _resume,
+    "schema": _schema,
+    "rules": _rules,
+}

@@ -1,0 +1,155 @@
+"""Which card the case is about, and how much of it the run can have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from oomdoctor.case import Case, Crash, Fact, Gpu, Machine, Text, Value
+from oomdoctor.diagnosis import foreign_bytes, fragmentation_of, idle_bytes
+from oomdoctor.memory.lines import Line, Range
+from oomdoctor.units import GIB, MIB
+
+# Keys besides the run's own that change a bill.
+BILL_KEYS = ("allocator.expandable_segments",)
+# torch's total is a little below NVML's: the driver keeps up to 7 % of a card (T4 with ECC: 14.6 of 16 GiB is the most
+# extreme known, and NVML itself gives 15.0 there).
+_SAME_CARD = 0.93
+
+Settings = Mapping[str, Value]
+
+
+def facts_of_crash(crash: Crash) -> list[Fact]:
+    """What the crash message itself says about the machine and the world."""
+    facts = []
+    if crash.total_bytes:
+        facts.append(Fact("gpus.memory_mib", round(crash.total_bytes / MIB), f"log:{crash.line}", crash.text[:200]))
+    if crash.world_size:
+        facts.append(Fact("gpus.count", crash.world_size, f"log:{crash.proof.get('world_size', crash.line)}"))
+    if crash.framework:
+        facts.append(Fact("framework", crash.framework, f"log:{crash.line}"))
+    return facts
+
+
+def settled(case: Case, live: Machine | None) -> tuple[Case, tuple[Text, ...]]:
+    """The case with its machine: the card that a person, a card file or the log names, else the live one.
+
+    The second value says what was left aside and why.
+    """
+    case = case.know(_catalogued(case))
+    if live is None or not live.gpus:
+        return case, live.notes if live else ()
+    seen = [gpu for gpu in live.gpus if gpu.visible and gpu.total_bytes]
+    named = case.facts.get("gpus.name") or case.facts.get("gpus.memory_mib")
+    if not named:
+        return _from_live(case, live, seen), live.notes
+    same = [gpu for gpu in seen if _is_the_card(gpu, case)]
+    if same:
+        return replace(case, machine=replace(live, gpus=tuple(same), source="nvml")), live.notes
+    aside = Text("texts/doctor.live_card_left_aside", {"names": [gpu.name or "?" for gpu in live.gpus]})
+    return case, (*live.notes, aside)
+
+
+def _catalogued(case: Case) -> list[Fact]:
+    """Memory and compute capability of the card that a fact names, with the weight of that fact."""
+    named = case.facts.won.get("gpus.name")
+    if named is None:
+        return []
+    from oomdoctor.sources.gpu import find_card
+
+    card = find_card(str(named.value))
+    reason = Text("texts/doctor.catalogue_card", {"name": card.name})
+    facts = [Fact("gpus.memory_mib", round(card.total_bytes / MIB), _weight(named, case), reason)]
+    return [*facts, Fact("gpus.compute_capability", card.compute_capability, _weight(named, case), reason)]
+
+
+def _weight(named: Fact, case: Case) -> str:
+    """A name that outranks the log's total brings its own total; a name from the log does not replace that total."""
+    measured = case.facts.won.get("gpus.memory_mib")
+    return named.source if measured is not None and named.rank < measured.rank else "catalogue"
+
+
+def _from_live(case: Case, live: Machine, seen: list[Gpu]) -> Case:
+    if not seen:
+        return replace(case, machine=live)
+    gpu = min(seen, key=lambda gpu: gpu.total_bytes or 0)
+    total = (gpu.total_bytes or 0) - (gpu.reserved_bytes or 0)
+    facts = [Fact("gpus.memory_mib", round(total / MIB), "nvml"), Fact("gpus.count", len(seen), "nvml")]
+    if gpu.name:
+        facts.append(Fact("gpus.name", gpu.name, "nvml"))
+    if gpu.compute_capability:
+        facts.append(Fact("gpus.compute_capability", gpu.compute_capability, "nvml"))
+    if live.host_ram_bytes:
+        facts.append(Fact("host_ram_gib", round(live.host_ram_bytes / GIB, 1), "nvml"))
+    return replace(case.know(facts), machine=live)
+
+
+def _is_the_card(gpu: Gpu, case: Case) -> bool:
+    """Name and total agree, as far as the case names them."""
+    name, mib = case.facts.get("gpus.name"), case.facts.get("gpus.memory_mib")
+    if name and gpu.name and not _same_name(str(name), gpu.name):
+        return False
+    if not mib or not gpu.total_bytes:
+        return True
+    return _SAME_CARD * gpu.total_bytes <= mib * MIB <= 1.01 * gpu.total_bytes
+
+
+def _same_name(one: str, other: str) -> bool:
+    plain = [
+        name.lower().replace("nvidia", "").replace("geforce", "").replace("-", " ").split() for name in (one, other)
+    ]
+    return set(plain[0]) <= set(plain[1]) or set(plain[1]) <= set(plain[0])
+
+
+def settings_of(case: Case) -> dict[str, Value]:
+    """The flat `machine.*` settings: what the card holds besides the run, as the log or NVML tells it, in bytes."""
+    settings: dict[str, Value] = {}
+    total = case.facts.get("gpus.memory_mib")
+    if total:
+        settings["machine.total_bytes"] = int(total) * MIB
+    for key, fact in (("machine.compute_capability", "gpus.compute_capability"), ("machine.gpus", "gpus.count")):
+        if case.facts.get(fact) is not None:
+            settings[key] = case.facts.get(fact)
+    settings.update(_held(case))
+    for key, value in (
+        ("machine.host_ram_bytes", case.machine.host_ram_bytes),
+        ("machine.shm_bytes", case.machine.shm_bytes),
+    ):
+        if value:
+            settings[key] = value
+    return settings
+
+
+def _held(case: Case) -> dict[str, Value]:
+    """Who holds the card. A crash tells of its own moment; the live reading stands in where there was none."""
+    at_crash = foreign_bytes(case.crash)
+    if at_crash is not None:
+        return {"machine.foreign_bytes": at_crash}
+    gpu = case.machine.gpu
+    if gpu is None:
+        return {}
+    held = {"machine.foreign_bytes": "other", "machine.own_leftover_bytes": "own"}
+    found: dict[str, Value] = {
+        key: sum(holder.bytes or 0 for holder in gpu.holders if holder.what == what) for key, what in held.items()
+    }
+    return {**found, "machine.desktop_bytes": gpu.desktop_bytes or 0}
+
+
+def usable_bytes(settings: Settings) -> int | None:
+    """What one card offers to the run: its total less what others, leftovers and the desktop hold. None: unknown."""
+    total = settings.get("machine.total_bytes")
+    if not isinstance(total, int):
+        return None
+    held = ("machine.foreign_bytes", "machine.own_leftover_bytes", "machine.desktop_bytes")
+    return total - sum(int(settings.get(key, 0)) for key in held)  # type: ignore[arg-type]
+
+
+def left_unexplained(line: Line | None, crash: Crash | None, settings: Settings) -> Line | None:
+    """The unexplained line under these settings: expandable segments give back what fragmentation took."""
+    if line is None or crash is None or not settings.get("allocator.expandable_segments"):
+        return line
+    fragmentation = fragmentation_of(crash)
+    if fragmentation is None or not fragmentation.likely:
+        return line
+    rest = max(0, line.size.likely - (idle_bytes(crash) or 0))
+    return replace(line, size=Range(rest, rest, rest))

@@ -1,0 +1,239 @@
+"""The JSON document: a versioned mirror of what is known, written by hand. Its schema is schema.json beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from oomdoctor import __version__
+from oomdoctor.case import Crash, Fact, Gpu, Holder, Machine, Text, UserError
+from oomdoctor.diagnosis import Diagnosis
+from oomdoctor.doctor import Findings
+from oomdoctor.edits.how import How
+from oomdoctor.memory.lines import Bill, Line, Range
+from oomdoctor.memory.tensors import Tensor
+from oomdoctor.plan import Plan, Skip, Step
+from oomdoctor.questions import Question
+from oomdoctor.remedies.rule import Rule
+from oomdoctor.texts import render
+
+SCHEMA = "oomdoctor/1"
+Document = dict[str, Any]
+
+
+def document(findings: Findings, lang: str) -> Document:
+    """All findings as one document. Bytes are integers; what is unknown or does not apply is null."""
+    return {
+        "schema": SCHEMA,
+        "version": __version__,
+        "lang": lang,
+        "crash": _crash(findings.case.crash, findings.diagnosis, lang),
+        "facts": [_fact(fact, lang) for fact in findings.case.facts.won.values()],
+        "diagnosis": _diagnosis(findings.diagnosis, lang),
+        "bill": _bill(findings.bill, lang),
+        "machine": {**machine_document(findings.case.machine, lang), "usable_bytes": findings.usable_bytes},
+        "plan": _plan(findings.plan, findings.diagnosis, lang),
+        "alternatives": [_alternative(plan, lang) for plan in findings.alternatives],
+        "questions_open": [_question(question, lang) for question in findings.questions],
+        "notes": [render(note, lang) for note in findings.notes],
+    }
+
+
+def error_document(error: UserError, lang: str) -> Document:
+    """What is printed in place of the document where the input cannot be used."""
+    return {
+        "schema": SCHEMA,
+        "error": {
+            "reference": error.reference,
+            "message": render(error.message, lang),
+            "hint": render(error.hint, lang) or None,
+        },
+    }
+
+
+def schema() -> Document:
+    """The JSON Schema that every document keeps to."""
+    with open(os.path.join(os.path.dirname(__file__), "schema.json"), encoding="utf-8") as file:
+        return json.load(file)  # type: ignore[no-any-return]
+
+
+def machine_document(machine: Machine, lang: str) -> Document:
+    """A machine as NVML shows it, for `gpu --json` and as part of the document."""
+    return {
+        "gpus": [_gpu(gpu, lang) for gpu in machine.gpus],
+        "driver": machine.driver,
+        "host_ram_bytes": machine.host_ram_bytes,
+        "shm_bytes": machine.shm_bytes,
+        "notes": [render(note, lang) for note in machine.notes],
+    }
+
+
+def rule_document(rule: Rule, lang: str) -> Document:
+    """One rule, for `rules list|show --json`."""
+    return {
+        "rule": rule.id,
+        "rung": rule.rung,
+        "title": render(rule.title, lang),
+        "why": render(rule.why, lang),
+        "when": rule.when,
+        "change": dict(rule.change),
+        "cost": _cost(rule),
+        "loses": _texts([rule.loses], lang),
+        "afterwards": _texts(rule.afterwards, lang),
+    }
+
+
+def _crash(crash: Crash | None, diagnosis: Diagnosis | None, lang: str) -> Document | None:
+    if crash is None:
+        return None
+    same = ("kind", "phase", "confidence", "fatal", "line", "requested_bytes", "total_bytes", "free_bytes",
+            "allocated_bytes", "reserved_bytes", "reserved_unallocated_bytes", "own_process_bytes", "allowed_bytes",
+            "gpu_index", "ranks_failed", "world_size", "step", "framework", "signature")  # fmt: skip
+    fragmentation = diagnosis.fragmentation if diagnosis else None
+    return {
+        **{name: getattr(crash, name) for name in same},
+        "message": crash.text,
+        "other_processes": [{"pid": holder.pid, "bytes": holder.bytes} for holder in crash.other_processes],
+        "recovered": list(crash.recovered),
+        "fragmentation": {
+            "likely": bool(fragmentation and fragmentation.likely),
+            "why": render(fragmentation.why, lang) if fragmentation else None,
+        },
+        "tensor": [_tensor(tensor) for tensor in diagnosis.tensors] if diagnosis else [],
+        "proof": dict(crash.proof),
+    }
+
+
+def _tensor(tensor: Tensor) -> Document:
+    return {"name": tensor.name, "shape": list(tensor.shape), "dtype": tensor.dtype, "bytes": tensor.bytes}
+
+
+def _fact(fact: Fact, lang: str) -> Document:
+    value = list(fact.value) if isinstance(fact.value, tuple) else fact.value
+    reason = render(fact.reason, lang) or None
+    return {"key": fact.key, "value": value, "source": fact.source, "reason": reason, "assumed": fact.assumed}
+
+
+def _diagnosis(diagnosis: Diagnosis | None, lang: str) -> Document | None:
+    if diagnosis is None:
+        return None
+    return {
+        "cause": diagnosis.cause,
+        "title": render(diagnosis.title, lang),
+        "because": _texts(diagnosis.because, lang),
+        "confidence": diagnosis.confidence,
+        "used_bytes": diagnosis.used_bytes,
+        "explained_bytes": diagnosis.explained_bytes,
+    }
+
+
+def _bill(bill: Bill | None, lang: str) -> Document | None:
+    if bill is None:
+        return None
+    return {
+        "peak": {name: _range(getattr(bill, name)) for name in ("allocated", "reserved", "device")},
+        "phase": bill.phase,
+        "lines": [_line(line, lang) for line in bill.lines],
+        "phases": [{"phase": part.phase, "lines": [_line(line, lang) for line in part.lines]} for part in bill.phases],
+        "parameters": bill.parameters,
+        "trainable_parameters": bill.trainable_parameters,
+    }
+
+
+def _range(size: Range) -> Document:
+    return {"low": size.low, "likely": size.likely, "high": size.high}
+
+
+def _line(line: Line, lang: str) -> Document:
+    return {"key": line.key, **_range(line.size), "formula": render(line.formula, lang), "source": line.source}
+
+
+def _gpu(gpu: Gpu, lang: str) -> Document:
+    same = ("index", "name", "uuid", "total_bytes", "free_bytes", "used_bytes", "reserved_bytes", "desktop_bytes",
+            "compute_capability", "mig", "visible", "cuda_index")  # fmt: skip
+    return {
+        **{name: getattr(gpu, name) for name in same},
+        "processes": [_holder(holder) for holder in gpu.holders],
+        "trouble": render(gpu.trouble, lang) or None,
+    }
+
+
+def _holder(holder: Holder) -> Document:
+    return {name: getattr(holder, name) for name in ("pid", "bytes", "name", "what", "user")}
+
+
+def _plan(plan: Plan | None, diagnosis: Diagnosis | None, lang: str) -> Document | None:
+    if plan is None:
+        return None
+    return {
+        "prefer": plan.prefer,
+        "fits": plan.fits,
+        "steps": [_step(step, lang) for step in plan.steps],
+        "skipped": [_skip(skip, lang) for skip in plan.skipped],
+        "impossible": _texts(diagnosis.impossible, lang) if diagnosis else [],
+        "time_factor": list(plan.time_factor),
+    }
+
+
+def _step(step: Step, lang: str) -> Document:
+    rule = step.rule
+    return {
+        "rule": rule.id,
+        "title": render(rule.title, lang),
+        "why": render(rule.why, lang),
+        "change": _plain(step.change),
+        "before": _plain(step.before),
+        "bill_after": {"device": _range(step.bill_after.device)} if step.bill_after else None,
+        "saves_bytes": step.saves_bytes,
+        "fits": step.fits,
+        "cost": _cost(rule),
+        "how": [_how(how) for how in step.how],
+        "loses": _texts([rule.loses], lang),
+        "afterwards": _texts(rule.afterwards, lang),
+        "notes": _texts(step.notes, lang),
+    }
+
+
+def _how(how: How) -> Document:
+    same = ("framework", "file", "before", "after")
+    return {**{name: getattr(how, name) for name in same}, "settings": _plain(how.settings)}
+
+
+def _cost(rule: Rule) -> Document:
+    cost = rule.cost
+    return {
+        "time": list(cost.time),
+        "quality": cost.quality,
+        "data": cost.data,
+        "effort": cost.effort,
+        "money": cost.money,
+    }
+
+
+def _skip(skip: Skip, lang: str) -> Document:
+    return {"rule": skip.rule.id, "reason": render(skip.reason, lang)}
+
+
+def _alternative(plan: Plan, lang: str) -> Document:
+    loses = _texts([step.rule.loses for step in plan.steps], lang)
+    factor = list(plan.time_factor)
+    return {"prefer": plan.prefer, "fits": plan.fits, "rules": list(plan.rules), "time_factor": factor, "loses": loses}
+
+
+def _question(question: Question, lang: str) -> Document:
+    return {
+        "key": question.key,
+        "question": render(question.ask, lang),
+        "choices": [list(choice) if isinstance(choice, tuple) else choice for choice in question.choices],
+        "default": list(question.default) if isinstance(question.default, tuple) else question.default,
+    }
+
+
+def _texts(texts: Any, lang: str) -> list[str]:
+    return [render(text, lang) for text in texts if isinstance(text, (Text, Mapping))]
+
+
+def _plain(settings: Mapping[str, Any]) -> Document:
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in settings.items()}

@@ -1,0 +1,107 @@
+"""Cases on disk, so that an interrupted one can be taken up again. JSON, in the user's state folder, newest last."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from typing import Any
+
+from oomdoctor.case import Case, Crash, Fact, Facts, Holder, Text, UserError
+
+_KEPT = 20  # cases; older ones are removed
+_LARGEST = 4 * 1024 * 1024  # bytes of a case file that is read
+
+
+def folder() -> str:
+    """Where cases are kept: $XDG_STATE_HOME/oomdoctor, else ~/.local/state/oomdoctor."""
+    state = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    return os.path.join(state, "oomdoctor")
+
+
+def save(case: Case) -> str:
+    """Write the case under a name of its own and give the path. Raises UserError where the folder cannot be used."""
+    path = os.path.join(folder(), f"case-{time.time_ns()}.json")
+    try:
+        os.makedirs(folder(), mode=0o700, exist_ok=True)
+        with open(f"{path}.new", "w", encoding="utf-8") as file:
+            json.dump(_as_json(case), file, ensure_ascii=False, indent=1)
+        os.replace(f"{path}.new", path)
+        for old in _cases()[:-_KEPT]:
+            os.remove(old)
+    except OSError as error:
+        raise UserError(folder(), Text("texts/saved.cannot_save", {"error": error.strerror})) from None
+    return path
+
+
+def last() -> Case:
+    """The case that was saved last. Raises UserError where there is none or where it cannot be read."""
+    saved = _cases()
+    if not saved:
+        raise UserError("resume", Text("texts/saved.none", {"folder": folder()}), Text("texts/saved.none_hint"))
+    return load(saved[-1])
+
+
+def load(path: str) -> Case:
+    """The case in a file. Raises UserError where it cannot be read."""
+    try:
+        if os.path.getsize(path) > _LARGEST:
+            raise ValueError
+        with open(path, encoding="utf-8") as file:
+            return _from_json(json.load(file))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise UserError(path, Text("texts/saved.unreadable"), Text("texts/saved.none_hint")) from None
+
+
+def _cases() -> list[str]:
+    try:
+        names = os.listdir(folder())
+    except OSError:
+        return []
+    return sorted(os.path.join(folder(), name) for name in names if name.startswith("case-") and name.endswith(".json"))
+
+
+def _as_json(case: Case) -> dict[str, Any]:
+    """Without the live machine, which is read again, and without assumptions, which are made again."""
+    kept = [fact for fact in (*case.facts.lost, *case.facts.won.values()) if not fact.assumed]
+    return {
+        "facts": [_fact_as_json(fact) for fact in kept],
+        "crash": asdict(case.crash) if case.crash else None,
+        "origin": case.origin,
+        "tried": case.tried,
+        "unknown_answers": case.unknown_answers,
+    }
+
+
+def _fact_as_json(fact: Fact) -> dict[str, Any]:
+    reason = fact.reason
+    if isinstance(reason, Text):
+        reason = {"path": reason.path, "values": reason.values}  # type: ignore[assignment]
+    return {"key": fact.key, "value": fact.value, "source": fact.source, "reason": reason}
+
+
+def _from_json(content: Mapping[str, Any]) -> Case:
+    return Case(
+        facts=Facts().add(_fact_from_json(fact) for fact in content["facts"]),
+        crash=_crash_from_json(content["crash"]) if content["crash"] else None,
+        origin=content["origin"],
+        tried=tuple(content["tried"]),
+        unknown_answers=tuple(content["unknown_answers"]),
+    )
+
+
+def _fact_from_json(content: Mapping[str, Any]) -> Fact:
+    value, reason = content["value"], content["reason"]
+    if isinstance(reason, dict):
+        reason = Text(str(reason["path"]), reason["values"])
+    return Fact(str(content["key"]), tuple(value) if isinstance(value, list) else value, str(content["source"]), reason)
+
+
+def _crash_from_json(content: Mapping[str, Any]) -> Crash:
+    names = {field.name for field in fields(Crash)}
+    plain = {name: value for name, value in content.items() if name in names}
+    plain["other_processes"] = tuple(Holder(**holder) for holder in content["other_processes"])
+    plain["recovered"], plain["frames"] = tuple(content["recovered"]), tuple(content["frames"])
+    return Crash(**plain)
