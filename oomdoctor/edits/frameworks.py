@@ -1,0 +1,146 @@
+"""How frameworks say a setting: rules/frameworks, chosen by framework, version and the other settings.
+
+A framework's entry holds
+  stands_on: the frameworks that say what it does not say itself;
+  places: where an edit belongs (a call, a config file, lines of code), see `oomdoctor.edits.places`;
+  keys: for each run-card key a list of ways to say it. A way has `place`, and `key` (the framework's own name, taking
+  the same value), `values` (run-card value -> the framework's settings) or `lines` (run-card value -> lines); in both,
+  `"*"` stands for any value and `@key@` for the run's value of a key. It may hold only for `versions` ({package: range}), only `when` or not (`unless`) other keys have one of the
+  values listed. `if_unknown` marks the way to take while the version is unknown. `with` names keys to write along.
+Of several ways with the same place the first that holds is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from oomdoctor import knowledge
+from oomdoctor.case import Value
+from oomdoctor.edits.modules import module_names
+from oomdoctor.units import version_key
+
+DEFAULT = "transformers"
+Settings = Mapping[str, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Saying:
+    """One run-card setting in a framework's words: settings and lines at a place; along: keys to write with it."""
+
+    place: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    lines: tuple[str, ...] = ()
+    along: tuple[str, ...] = ()
+
+
+def chain(framework: str | None) -> tuple[str, ...]:
+    """The framework and those that it stands on. An unknown one is taken for transformers, the most common."""
+    frameworks = knowledge.load("frameworks")
+    name = ALIASES.get(framework or "", framework or "")
+    name = name if name in frameworks else DEFAULT
+    return (name, *frameworks[name].get("stands_on", ()))
+
+
+# Other names under which logs and cards know a framework.
+ALIASES: Mapping[str, str] = {
+    "hf": "transformers",
+    "huggingface": "transformers",
+    "llama-factory": "llamafactory",
+    "swift": "ms-swift",
+    "pytorch-lightning": "lightning",
+    "torch": "pytorch",
+}
+
+
+def place_of(name: str, names: tuple[str, ...]) -> tuple[str, Mapping[str, Any]]:
+    """The framework that defines a place for this chain, and the definition. Raises KeyError."""
+    frameworks = knowledge.load("frameworks")
+    for framework in names:
+        places = frameworks[framework].get("places", {})
+        if name in places:
+            return places[name].get("framework", framework), places[name]
+    raise KeyError(name)
+
+
+def sayings(key: str, value: Value, settings: Settings, names: tuple[str, ...]) -> tuple[Saying, ...]:
+    """How the first framework of the chain that knows it says `key = value`. Empty where none does.
+
+    A way whose place this chain does not have (a Trainer's arguments, in a loop of one's own) is left out.
+    """
+    frameworks = knowledge.load("frameworks")
+    places = {place for name in names for place in frameworks[name].get("places", {})}
+    for framework in names:
+        ways = [way for way in frameworks[framework].get("keys", {}).get(key, ()) if way["place"] in places]
+        found = tuple(_first_of_each_place(ways, value, settings, framework))
+        if found:
+            return found
+    return ()
+
+
+def _first_of_each_place(ways: Any, value: Value, settings: Settings, framework: str) -> Iterator[Saying]:
+    taken: set[str] = set()
+    for way in ways:
+        saying = _said(way, value, settings) if way["place"] not in taken and holds(way, settings, framework) else None
+        if saying is not None:
+            taken.add(saying.place)
+            yield saying
+
+
+def holds(way: Mapping[str, Any], settings: Settings, framework: str) -> bool:
+    """Whether a way is to be taken: its versions, and the other settings that it asks for."""
+    if not _matches(way.get("when", {}), settings):
+        return False
+    if "unless" in way and _matches(way["unless"], settings):
+        return False
+    versions = way.get("versions", {})
+    if isinstance(versions, str):
+        versions = {framework: versions}
+    known = [in_range(settings.get(f"versions.{package}"), wanted) for package, wanted in versions.items()]
+    return False not in known and (None not in known or bool(way.get("if_unknown")))
+
+
+def _matches(wanted: Mapping[str, list[Any]], settings: Settings) -> bool:
+    return all(word(settings.get(key)) in map(word, values) for key, values in wanted.items())
+
+
+def in_range(version: Value | None, wanted: str) -> bool | None:
+    """Whether a version lies in a range such as `>=4.45,<5.23`; None where the version is unknown."""
+    if version is None:
+        return None
+    return all(_compares(version_key(str(version)), part.strip()) for part in wanted.split(","))
+
+
+def _compares(version: tuple[int, ...], bound: str) -> bool:
+    if bound.startswith(">="):
+        return version >= version_key(bound[2:])
+    if bound.startswith("<"):
+        return version < version_key(bound[1:])
+    raise ValueError(f"no version range: {bound!r}")
+
+
+def word(value: Value | None) -> str:
+    """A value as it stands in the tables: true, false, none, 16, or names with spaces between."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return " ".join(value)
+    return "unknown" if value is None else str(value)
+
+
+def _said(way: Mapping[str, Any], value: Value, settings: Settings) -> Saying | None:
+    along = tuple(way.get("with", ()))
+    if "lines" in way:
+        lines = way["lines"].get(word(value), way["lines"].get("*"))
+        return None if lines is None else Saying(way["place"], lines=tuple(lines), along=along)
+    if "values" in way:
+        said = way["values"].get(word(value), way["values"].get("*"))
+        return None if said is None else Saying(way["place"], said, along=along)
+    return Saying(way["place"], {way["key"]: _converted(way, value, settings)}, along=along)
+
+
+def _converted(way: Mapping[str, Any], value: Value, settings: Settings) -> Any:
+    if way.get("convert") == "modules" and isinstance(value, tuple):
+        return module_names(value, settings)
+    return list(value) if isinstance(value, tuple) else value

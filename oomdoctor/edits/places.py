@@ -1,0 +1,97 @@
+"""How an edit looks at its place: a call's arguments, a block of JSON or YAML, command-line options, lines of code.
+
+A place has a `style` (call | json | yaml | options | lines), and may have
+  file: what the report calls it; by: {key, names}: a name by the value of a run-card key (SFTConfig, DPOConfig);
+  name: the call; leading: what stands before the keywords; target: the variable that takes the result;
+  raw: arguments whose value is an expression; torch: arguments whose value is a dtype of torch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from oomdoctor.case import Value
+from oomdoctor.edits.frameworks import word
+
+WIDTH = 100
+
+
+def file_of(name: str, place: Mapping[str, Any], settings: Mapping[str, Value]) -> str:
+    """What the place is called, such as `TrainingArguments` or `ds_config.json`."""
+    by = place.get("by")
+    if by:
+        return str(by["names"].get(word(settings.get(by["key"])), by["names"]["*"]))
+    return str(place.get("file", name))
+
+
+def text_of(place: Mapping[str, Any], file: str, settings: Mapping[str, Any], lines: Sequence[str]) -> str:
+    """The lines to paste."""
+    style = place["style"]
+    parts = list(lines)
+    if settings and style == "call":
+        parts.insert(0, _call(place, str(place.get("name", file)), settings))
+    elif settings and style == "json":
+        parts.insert(0, json.dumps(settings, indent=2))
+    elif settings and style == "yaml":
+        parts.insert(0, "\n".join(_yaml(settings, "")))
+    elif settings and style == "options":
+        parts.insert(0, " ".join(f"--{key} {_option(value)}" for key, value in settings.items()))
+    return "\n".join(parts)
+
+
+def _call(place: Mapping[str, Any], name: str, settings: Mapping[str, Any]) -> str:
+    arguments = [*place.get("leading", ()), *(f"{key}={_argument(place, key, settings[key])}" for key in settings)]
+    target = f"{place['target']} = " if "target" in place else ""
+    short = f"{target}{name}({', '.join(arguments)})"
+    if len(short) <= WIDTH:
+        return short
+    return "\n".join([f"{target}{name}(", *(f"    {argument}," for argument in arguments), ")"])
+
+
+def _argument(place: Mapping[str, Any], key: str, value: Any) -> str:
+    if key in place.get("raw", ()):
+        return str(value)
+    if key in place.get("torch", ()) and isinstance(value, str) and value != "auto":
+        return f"torch.{value}"
+    return python(value)
+
+
+def python(value: Any) -> str:
+    """A value as Python writes it, with double quotes."""
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{json.dumps(key)}: {python(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(python(item) for item in value) + "]"
+    return repr(value)
+
+
+def _yaml(settings: Mapping[str, Any], indent: str) -> list[str]:
+    lines = []
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            lines += [f"{indent}{key}:", *_yaml(value, indent + "  ")]
+        else:
+            lines.append(f"{indent}{key}: {_plain(value)}")
+    return lines
+
+
+def _plain(value: Any) -> str:
+    """A YAML scalar or flow list. JSON is YAML; a plain word needs no quotes unless YAML would read it otherwise."""
+    safe = (
+        isinstance(value, str) and value.replace("_", "").replace("-", "").replace("/", "").replace(".", "").isalnum()
+    )
+    if safe and value.lower() not in ("yes", "no", "on", "off", "true", "false", "null"):
+        return str(value)
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _option(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    return f"'{json.dumps(value)}'" if isinstance(value, Mapping) else str(value)
