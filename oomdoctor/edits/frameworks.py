@@ -5,8 +5,9 @@ A framework's entry holds
   places: where an edit belongs (a call, a config file, lines of code), see `oomdoctor.edits.places`;
   keys: for each run-card key a list of ways to say it. A way has `place`, and `key` (the framework's own name, taking
   the same value), `values` (run-card value -> the framework's settings) or `lines` (run-card value -> lines); in both,
-  `"*"` stands for any value and `@key@` for the run's value of a key. It may hold only for `versions` ({package: range}), only `when` or not (`unless`) other keys have one of the
-  values listed. `if_unknown` marks the way to take while the version is unknown. `with` names keys to write along.
+  `"*"` stands for any value and `@key@` for the run's value of a key. It may hold only for `versions`
+  ({package: range}), only `when` or not (`unless`) other keys have one of the values listed. `if_unknown` marks the
+  way to take while the version is unknown. `with` names keys to write along.
 Of several ways with the same place the first that holds is taken.
 """
 
