@@ -6,15 +6,13 @@ import sys
 
 from oomdoctor import __version__
 
-DONE, INTERNAL, BAD_INPUT, NO_OOM, LACKING, NOTHING_FITS, INTERRUPTED = 0, 1, 2, 3, 4, 10, 130
-
 
 def main(argv: list[str] | None = None) -> int:
     """Run the program and give its exit code."""
     arguments = sys.argv[1:] if argv is None else argv
     if arguments == ["--version"]:
         print(f"oomdoctor {__version__}")
-        return DONE
+        return 0
     from oomdoctor import commands
 
     return commands.run(arguments)

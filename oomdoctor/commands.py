@@ -10,8 +10,8 @@ from typing import Any
 
 from oomdoctor import doctor, options
 from oomdoctor.case import Case, Fact, Machine, Text, UserError
-from oomdoctor.cli import BAD_INPUT, DONE, INTERNAL, INTERRUPTED, LACKING, NO_OOM, NOTHING_FITS
 from oomdoctor.doctor import Findings
+from oomdoctor.exits import BAD_INPUT, DONE, INTERNAL, INTERRUPTED, LACKING, NO_OOM, NOTHING_FITS
 from oomdoctor.fields import parse_setting
 from oomdoctor.report import document
 from oomdoctor.texts import render

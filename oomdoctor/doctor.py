@@ -11,7 +11,7 @@ from oomdoctor.fields import run_of
 from oomdoctor.memory.bill import NEEDED, Missing, bill_of, static_bytes
 from oomdoctor.memory.lines import Bill, Line, with_line
 from oomdoctor.memory.tensors import match, tensors_of
-from oomdoctor.plan import PREFERENCES, Plan, Pricing, Settings, make_plan
+from oomdoctor.plan import PREFERENCES, Plan, Pricing, Settings, make_plan, with_edits
 from oomdoctor.questions import Question, assumptions, open_questions
 from oomdoctor.remedies.rules import all_rules
 from oomdoctor.sources.model import architecture_for
@@ -97,7 +97,7 @@ def _planned(findings: Findings, settings: Settings, pricing: Pricing, prefer: s
     known = {**pricing.circumstances, **_verdicts(findings.diagnosis)}
     pricing = replace(pricing, circumstances=known)
     plans = {order: make_plan(rules, settings, pricing, order) for order in PREFERENCES}
-    plan = plans.pop(prefer)
+    plan = with_edits(plans.pop(prefer), settings)
     return replace(
         findings,
         plan=plan,

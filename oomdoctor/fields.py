@@ -82,6 +82,7 @@ ALIASES: Mapping[str, str] = {
     "batch_size": "per_device_train_batch_size",
 }
 
+_LARGEST = 10**12
 _YES, _NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
@@ -126,13 +127,10 @@ def _number(key: str, field: Field, text: str) -> Value:
         number = float(text.replace("_", ""))
     except ValueError:
         raise BadValue(_bad("number", key, text)) from None
-    if field.kind == "count":
-        if number != int(number) or not 1 <= number <= 10**12:
-            raise BadValue(_bad("count", key, text))
-        return int(number)
-    if not 0 <= number < 10**12:
-        raise BadValue(_bad("number", key, text))
-    return number
+    whole = field.kind == "count"
+    if not (1 if whole else 0) <= number <= _LARGEST or (whole and number != int(number)):
+        raise BadValue(_bad(field.kind, key, text))
+    return int(number) if whole else number
 
 
 def _free(text: str | list[str]) -> Value:

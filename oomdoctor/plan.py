@@ -113,6 +113,15 @@ def make_plan(rules: Iterable[Rule], settings: Settings, pricing: Pricing, prefe
     return _pruned(plan, settings, pricing) if plan.fits else plan
 
 
+def with_edits(plan: Plan, settings: Settings) -> Plan:
+    """The plan with the exact edit of each step. settings: of the run before the first step."""
+    steps = []
+    for step in plan.steps:
+        steps.append(replace(step, how=hows(step.change, step.before, settings, step.rule.id)))
+        settings = {**settings, **step.change}
+    return replace(plan, steps=tuple(steps))
+
+
 def _order(rule: Rule, facts: Settings, prefer: str) -> tuple[float, float]:
     rung = _POSTPONED if rule.postpone and check(rule.postpone, facts).applies else rule.rung
     if prefer == "fastest" and rule.rung >= 1:
@@ -178,7 +187,6 @@ def _step(applied: Applied, settings: Settings, pricing: Pricing) -> Step:
         bill_after=now,
         saves_bytes=saves if applied.change else None,
         fits=fits(now, pricing.usable(after)),
-        how=hows(applied.change, applied.before, settings, applied.rule.id),
         notes=notes,
     )
 
@@ -205,9 +213,10 @@ def _negligible(step: Step, settings: Settings, pricing: Pricing) -> Text | None
 
 
 def _pruned(plan: Plan, settings: Settings, pricing: Pricing) -> Plan:
-    """Without the steps that turned out unnecessary, dearest first; then each batch as large as now fits."""
+    """Without the priced steps that turned out unnecessary, dearest first; then each batch as large as now fits."""
     steps = list(plan.steps)
-    for step in sorted(plan.steps, key=lambda step: _dearness(step, plan.prefer), reverse=True):
+    priced = [step for step in plan.steps if step.rule.priced]
+    for step in sorted(priced, key=lambda step: _dearness(step, plan.prefer), reverse=True):
         rest = [kept for kept in steps if kept is not step]
         if pricing.fits(_settings_after(settings, rest)):
             steps = rest

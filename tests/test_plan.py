@@ -1,0 +1,128 @@
+"""The ladder on made-up rules and prices whose right plan can be seen by eye."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from oomdoctor.case import Text, Value
+from oomdoctor.memory.lines import Bill, Line, PhaseBill, Range
+from oomdoctor.plan import Pricing, Settings, make_plan
+from oomdoctor.remedies.rule import Cost, Rule
+from oomdoctor.units import GIB
+
+_WORDS = Text("texts/plan.silent")
+
+
+def _bill(gib: float, activations: float = 0.5) -> Bill:
+    size = round(gib * GIB)
+    lines = {"activations": round(size * activations), "weights": size - round(size * activations)}
+    parts = tuple(Line(key, Range(part, part, part), "", "") for key, part in lines.items())
+    whole = Range(size, size, size)
+    return Bill((PhaseBill("backward", parts),), "backward", whole, whole, whole, 0, 0)
+
+
+def _rule(name: str, rung: float, when: Mapping[str, Any] | None = None, **change: Value) -> Rule:
+    return Rule(name, rung, _WORDS, _WORDS, when or {}, change)
+
+
+def _pricing(price: Callable[[Settings], float], usable: float = 24) -> Pricing:
+    return Pricing(bill=lambda settings: _bill(price(settings)), usable=lambda settings: round(usable * GIB))
+
+
+def test_the_climb_stops_at_the_first_rung_that_fits() -> None:
+    rules = [_rule("one", 1, a=1), _rule("two", 2, b=1), _rule("three", 3, c=1)]
+    pricing = _pricing(lambda s: 30 - 4 * s.get("a", 0) - 4 * s.get("b", 0) - 20 * s.get("c", 0))
+    plan = make_plan(rules, {"a": 0, "b": 0, "c": 0}, pricing)
+    assert (plan.rules, plan.fits) == (("one", "two"), True)
+
+
+def test_steps_that_turned_out_unnecessary_are_dropped_dearest_first() -> None:
+    rules = [_rule("one", 1, a=1), _rule("two", 2, b=1), _rule("three", 3, c=1)]
+    pricing = _pricing(lambda s: 40 - 4 * s.get("a", 0) - 4 * s.get("b", 0) - 20 * s.get("c", 0))
+    plan = make_plan(rules, {"a": 0, "b": 0, "c": 0}, pricing)
+    assert plan.rules == ("three",)
+
+
+def test_a_rung_that_saves_next_to_nothing_is_skipped_in_numbers() -> None:
+    rules = [_rule("tiny", 1, a=1), _rule("big", 2, b=1)]
+    plan = make_plan(rules, {"a": 0, "b": 0}, _pricing(lambda s: 30 - 0.3 * s.get("a", 0) - 10 * s.get("b", 0)))
+    assert plan.rules == ("big",)
+    (skip,) = plan.skipped
+    assert skip.rule.id == "tiny"
+    assert abs(skip.reason.values["saves"] - 0.3 * GIB) <= 1
+
+
+def test_a_small_step_that_closes_the_gap_is_no_small_step() -> None:
+    plan = make_plan([_rule("tiny", 1, a=1)], {"a": 0}, _pricing(lambda s: 24.2 - 0.3 * s.get("a", 0)))
+    assert (plan.rules, plan.fits) == (("tiny",), True)
+
+
+def test_the_batch_goes_to_the_largest_divisor_that_fits_and_keeps_the_effective_batch() -> None:
+    batch, accumulation = "per_device_train_batch_size", "gradient_accumulation_steps"
+    rule = Rule(
+        "smaller-batch", 1, _WORDS, _WORDS, {}, {batch: "largest_that_fits", accumulation: "keep_effective_batch"}
+    )
+    plan = make_plan([rule], {batch: 12, accumulation: 2}, _pricing(lambda s: 10 + 3 * s[batch]))
+    assert plan.settings == {batch: 4, accumulation: 6}  # 10 + 3 x 4 = 22 fits, 10 + 3 x 6 = 28 does not
+
+
+def test_the_batch_is_raised_again_where_a_later_step_makes_room() -> None:
+    batch, accumulation = "per_device_train_batch_size", "gradient_accumulation_steps"
+    smaller = Rule(
+        "smaller-batch", 1, _WORDS, _WORDS, {}, {batch: "largest_that_fits", accumulation: "keep_effective_batch"}
+    )
+    rules = [smaller, _rule("checkpointing", 3, c=1)]
+    pricing = _pricing(lambda s: (15 if s["c"] else 22) + 3 * s[batch])
+    plan = make_plan(rules, {batch: 4, accumulation: 1, "c": 0}, pricing)
+    assert plan.fits
+    assert plan.settings[batch] == 2  # 15 + 3 x 2 = 21; with 4 it would be 27
+
+
+def test_a_rule_passed_over_at_one_peak_is_tried_again_at_the_next() -> None:
+    rules = [_rule("batch", 1, a=1), _rule("optimizer", 4, b=1)]
+    pricing = _pricing(lambda s: max(28 - 10 * s["a"], 30 - 8 * s["b"]))  # activations hide behind the optimizer
+    plan = make_plan(rules, {"a": 0, "b": 0}, pricing)
+    assert (plan.rules, plan.fits) == (("batch", "optimizer"), True)
+
+
+def test_a_postponed_rule_comes_after_the_other_rungs_and_before_quantization() -> None:
+    postponed = Rule("checkpointing", 3, _WORDS, _WORDS, {}, {"c": 1}, postpone={"share.activations": {"below": 0.6}})
+    rules = [postponed, _rule("flash", 5, d=1), _rule("quantize", 6, e=1)]
+    price = _pricing(lambda s: 30 - 7 * s["c"] - 7 * s["d"] - 7 * s["e"])
+    assert make_plan(rules, {"c": 0, "d": 0, "e": 0}, price).rules == ("flash",)
+    tight = _pricing(lambda s: 37 - 7 * s["c"] - 7 * s["d"] - 7 * s["e"])
+    assert set(make_plan(rules, {"c": 0, "d": 0, "e": 0}, tight).rules) == {"flash", "checkpointing"}
+
+
+def test_the_lossless_plan_uses_nothing_that_loses_or_costs_hardware() -> None:
+    lossy = Rule("shorter", 2, _WORDS, _WORDS, {}, {"a": 1}, loses=_WORDS)
+    bought = Rule("card", 10, _WORDS, _WORDS, {}, {"b": 1}, Cost(money=True))
+    rules = [lossy, bought, _rule("fused", 7, c=1)]
+    pricing = _pricing(lambda s: 30 - 8 * s["a"] - 8 * s["b"] - 8 * s["c"])
+    assert make_plan(rules, {"a": 0, "b": 0, "c": 0}, pricing, "lossless").rules == ("fused",)
+
+
+def test_the_fastest_plan_takes_the_rule_that_adds_least_time() -> None:
+    slow = Rule("slow", 1, _WORDS, _WORDS, {}, {"a": 1}, Cost(time=(0.2, 0.4)))
+    quick = Rule("quick", 6, _WORDS, _WORDS, {}, {"b": 1}, Cost(time=(-0.1, 0.0)))
+    pricing = _pricing(lambda s: 30 - 8 * s["a"] - 8 * s["b"])
+    assert make_plan([slow, quick], {"a": 0, "b": 0}, pricing, "fastest").rules == ("quick",)
+    assert make_plan([slow, quick], {"a": 0, "b": 0}, pricing, "ladder").rules == ("slow",)
+
+
+def test_without_a_bill_the_ladder_is_advice_without_a_price() -> None:
+    pricing = Pricing(bill=lambda settings: None, usable=lambda settings: None)
+    plan = make_plan([_rule("one", 1, a=1), _rule("beyond", 8, b=1)], {"a": 0, "b": 0}, pricing)
+    assert (plan.rules, plan.fits) == (("one",), None)
+    assert plan.steps[0].saves_bytes is None
+
+
+def test_where_nothing_fits_the_plan_says_so() -> None:
+    plan = make_plan([_rule("one", 1, a=1)], {"a": 0}, _pricing(lambda s: 90 - 10 * s["a"]))
+    assert plan.fits is False
+
+
+def test_time_factors_multiply() -> None:
+    rules = [Rule(name, 1, _WORDS, _WORDS, {}, {name: 1}, Cost(time=(0.1, 0.5))) for name in ("a", "b")]
+    plan = make_plan(rules, {"a": 0, "b": 0}, _pricing(lambda s: 30 - 4 * s["a"] - 4 * s["b"]))
+    low, high = plan.time_factor
+    assert (round(low, 4), round(high, 4)) == (1.21, 2.25)
