@@ -33,9 +33,13 @@ class Page:
     def width(self) -> int:
         return max(20, self.console.width)
 
-    def word(self, name: str, **values: object) -> str:
+    def word(self, name: str, /, **values: object) -> str:
         """The words `texts/report.NAME` in the page's language."""
         return self.say(Text(f"texts/report.{name}", values))
+
+    def mark(self, name: str) -> str:
+        """Punctuation of the page's language, with its space: `colon`, `semicolon`, `comma`."""
+        return render(Text(f"texts/report.{name}"), self.lang)
 
     def say(self, text: Text | str | None) -> str:
         return " ".join(plain(render(text, self.lang)).split())
@@ -61,7 +65,7 @@ class Page:
 
     def pair(self, name: str, text: str, indent: int = 0, style: str = "") -> None:
         """`name: text`."""
-        self.paragraph(f"{name}{self.word('colon')}{text}", indent, style)
+        self.paragraph(f"{name}{self.mark('colon')}{text}", indent, style)
 
     def code(self, lines: str, indent: int = 4, style: str = "cyan") -> None:
         """Lines to copy: never wrapped, nothing drawn around them."""

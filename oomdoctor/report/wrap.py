@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 # A figure stays with its unit and its sign: `17.31 GiB`, `35 %`, `-0.25 GiB`, `4 x 2048` breaks only at the spaces.
-_FIGURE = re.compile(r"(?<=[\d.]) (?=(?:[KMGT]i?B|B|%|bytes?|W|ms|s)\b|%)")
+_FIGURE = re.compile(r"(?<=[\d.]) (?=(?:[KMGT]i?B|B|bytes?|ms|s)\b|[%行步级处倍个张条层位])|(?<=第) (?=\d)")
 _GLUE = "\ue000"  # of the private use area: `plain` lets none through
 # A word, one wide character with the closing marks that may not start a line, or a run of spaces.
 _PIECE = re.compile(r"[ \t]+|[^\s\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef\u3000-\u303f]+|.", re.DOTALL)

@@ -1,0 +1,93 @@
+"""What the result rests on: facts and where they come from, what was assumed, open questions, notes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from oomdoctor.case import Fact, Facts, Text, Value
+from oomdoctor.questions import Question
+from oomdoctor.report.page import Page
+from oomdoctor.texts import plain
+
+_LONGEST = 60  # characters of a value shown
+
+
+def facts_section(page: Page, facts: Facts) -> None:
+    """Facts by source, then those that lost against a better source, then what is assumed and why."""
+    if not facts.won:
+        return
+    page.heading(page.word("heading_facts"))
+    shown = [fact for fact in facts.won.values() if not fact.key.startswith("architecture.")]
+    for source, found in _by_source(fact for fact in shown if not fact.assumed).items():
+        words = page.mark("comma").join(_found(page, fact) for fact in found)
+        page.pair(page.word("facts_from", source=_source(page, source)), words)
+    for fact in facts.lost:
+        value, source = value_text(fact.value), _source(page, fact.source)
+        page.paragraph(page.word("facts_instead", key=fact.key, value=value, source=source))
+    _assumed(page, [fact for fact in shown if fact.assumed])
+
+
+def questions_section(page: Page, questions: Iterable[Question]) -> None:
+    """What would change the plan, were it known; nothing is said where there is no such thing."""
+    questions = tuple(questions)
+    if not questions:
+        return
+    page.heading(page.word("heading_questions"))
+    for question in questions:
+        default = "" if question.default is None else value_text(question.default)
+        taken = page.word("question_default", value=default) if default else ""
+        page.paragraph(f"{question.key}{page.mark('colon')}{page.say(question.ask)}", first="[?] ")
+        if taken:
+            page.paragraph(taken, indent=4, style="dim")
+    page.paragraph(page.word("question_set"), style="dim")
+
+
+def notes_section(page: Page, notes: Iterable[Text]) -> None:
+    """Remarks that belong to no other section."""
+    notes = tuple(notes)
+    if notes:
+        page.heading(page.word("heading_notes"))
+    for note in notes:
+        page.bullet(page.say(note))
+
+
+def value_text(value: Value | None) -> str:
+    """A value as a run card writes it, safe to print and not too long."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    text = ", ".join(value) if isinstance(value, tuple) else f"{value}"
+    text = plain(text)
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + "..."
+
+
+def _by_source(facts: Iterable[Fact]) -> dict[str, list[Fact]]:
+    """Facts by what they come from: `log`, `config:train.yaml`, in the order in which sources win."""
+    found: dict[str, list[Fact]] = {}
+    for fact in sorted(facts, key=lambda fact: fact.rank):
+        found.setdefault(fact.source.rpartition(":")[0] or fact.source, []).append(fact)
+    return found
+
+
+def _found(page: Page, fact: Fact) -> str:
+    line = fact.source.rpartition(":")[2]
+    words = f"{fact.key} = {value_text(fact.value)}"
+    return page.word("fact_line", fact=words, line=line) if line.isdigit() else words
+
+
+def _assumed(page: Page, facts: list[Fact]) -> None:
+    if facts:
+        page.paragraph(page.word("facts_assumed"))
+    for fact in facts:
+        value, reason = value_text(fact.value), page.say(fact.reason)
+        end = f"{page.mark('colon')}{reason}" if reason else ""
+        page.paragraph(f"{fact.key} = {value}{end}", first="[?] ", style="yellow")
+
+
+def _source(page: Page, source: str) -> str:
+    kind, _, where = source.partition(":")
+    words = page.word(f"source_{kind}")
+    file, _, line = where.rpartition(":")
+    named = f"{words} {plain(file)}" if file else words
+    if line.isdigit():
+        return page.word("source_line", source=named, line=line)
+    return f"{words} {plain(where)}" if where else words

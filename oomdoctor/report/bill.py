@@ -1,0 +1,102 @@
+"""The bill on the screen: each line with its range and formula, the peak, what the card offers, and the gap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from oomdoctor.case import Crash, Machine
+from oomdoctor.case import Text as Words
+from oomdoctor.memory.lines import Bill, Line, Range, total
+from oomdoctor.plan import fits
+from oomdoctor.report.page import BAD, GOOD, NARROW, WARN, Page
+from oomdoctor.units import show_bytes
+
+
+def bill_section(page: Page, bill: Bill, usable: int | None, total_bytes: int | None = None) -> None:
+    """The bill of one run. usable: bytes that the card offers, None where unknown; total_bytes: of the whole card."""
+    page.heading(page.word("heading_bill"))
+    page.paragraph(page.word("bill_peak", phase=Words(f"texts/peak.{bill.phase}")))
+    share = f"{100 * bill.trainable_parameters / max(1, bill.parameters):.3g} %"
+    page.paragraph(
+        page.word("bill_trained", trained=bill.trainable_parameters, parameters=bill.parameters, share=share)
+    )
+    peak = total(line.size for line in bill.lines)
+    rows = [_row(page, line, peak.likely) for line in sorted(bill.lines, key=lambda line: -line.size.likely)]
+    rows.append((page.word("bill_total"), show_bytes(peak.likely), "", page.word("bill_range", **_ends(peak))))
+    rows.extend(_offer(page, peak, usable, total_bytes))
+    _print(page, rows)
+    measures = {name: getattr(bill, name).likely for name in ("allocated", "reserved", "device")}
+    page.paragraph(page.word("bill_measures", **measures), style="dim")
+    verdict(page, bill, usable)
+
+
+def no_bill(page: Page, missing: tuple[str, ...]) -> None:
+    """Why there is no bill."""
+    page.heading(page.word("heading_bill"))
+    if missing:
+        page.signed(page.word("bill_unknown", keys=missing), WARN)
+    else:
+        page.paragraph(page.word("bill_not_for_this"))
+
+
+def verdict(page: Page, bill: Bill, usable: int | None) -> None:
+    """Fits, tight, or what is missing, with a sign."""
+    if usable is None:
+        page.signed(page.word("bill_usable_unknown"), WARN)
+    elif fits(bill, usable):
+        page.signed(page.word("bill_fits"), GOOD)
+    elif bill.device.likely <= usable:
+        page.signed(page.word("bill_is_tight", spare=usable - bill.device.likely), WARN)
+    else:
+        page.signed(page.word("bill_lacks", missing=bill.device.likely - usable), BAD)
+
+
+def holders(page: Page, machine: Machine, crash: Crash | None) -> list[str]:
+    """Who holds the memory that the run cannot have, as far as crash and machine tell."""
+    return list(_holders(page, machine, crash))
+
+
+def _holders(page: Page, machine: Machine, crash: Crash | None) -> Iterator[str]:
+    others = crash.other_processes if crash else ()
+    gpu = machine.gpu
+    for holder in others or (gpu.holders if gpu else ()):
+        if holder.bytes and holder.what not in ("self", "desktop"):
+            yield page.word("held_process", size=holder.bytes, pid=holder.pid)
+    if gpu and not others:
+        for name, size in (("desktop", gpu.desktop_bytes), ("driver", gpu.reserved_bytes)):
+            if size:
+                yield page.word(f"held_{name}", size=size)
+
+
+def _row(page: Page, line: Line, peak: int) -> tuple[str, ...]:
+    name, size = page.say(Words(f"texts/line.{line.key}")), line.size
+    formula = page.say(line.formula)
+    if size.low != size.high:
+        formula = page.mark("semicolon").join([page.word("bill_range", **_ends(size)), formula])
+    return name, show_bytes(size.likely), f"{100 * size.likely / max(1, peak):.0f} %", formula
+
+
+def _offer(page: Page, peak: Range, usable: int | None, total_bytes: int | None) -> Iterator[tuple[str, ...]]:
+    if usable is None:
+        return
+    held = None if total_bytes is None else total_bytes - usable
+    reason = ""
+    if held is not None and total_bytes is not None:
+        reason = page.word("bill_offers_less" if held > 0 else "bill_offers_all", total=total_bytes, held=held)
+    yield page.word("bill_offers"), show_bytes(usable), "", reason
+    gap = peak.likely - usable
+    yield page.word("bill_gap" if gap > 0 else "bill_spare"), show_bytes(abs(gap)), "", ""
+
+
+def _print(page: Page, rows: list[tuple[str, ...]]) -> None:
+    if page.width >= NARROW:
+        page.table(rows)
+        return
+    page.table([(name, size, share) for name, size, share, _ in rows])
+    for name, _, _, formula in rows:
+        if formula:
+            page.pair(name, formula, indent=2, style="dim")
+
+
+def _ends(size: Range) -> dict[str, int]:
+    return {"low": size.low, "high": size.high}

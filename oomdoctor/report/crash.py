@@ -1,0 +1,82 @@
+"""What died, where and why: the crash and its diagnosis on the screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from oomdoctor.case import Crash, Text
+from oomdoctor.diagnosis import Diagnosis, idle_bytes
+from oomdoctor.report.page import BAD, WARN, Page
+from oomdoctor.units import show_bytes
+
+_QUOTED = 600  # characters of the message: the longest of torch's own, with its hint, has about 560
+
+
+def crash_section(page: Page, crash: Crash | None) -> None:
+    """The failure, the line that proves it and its figures."""
+    page.heading(page.word("heading_crash"))
+    if crash is None or crash.kind == "not_oom":
+        page.signed(page.word("crash_none"), WARN)
+        return
+    kind, phase = Text(f"texts/kind.{crash.kind}"), Text(f"texts/phase.{crash.phase}")
+    page.signed(page.word("crash_at", kind=kind, phase=phase), BAD if crash.fatal else WARN)
+    for sentence in _circumstances(page, crash):
+        page.paragraph(sentence, indent=2)
+    _message(page, crash)
+    figures = list(_figures(page, crash))
+    if figures:
+        page.table([(name, show_bytes(size), "") for name, size in figures])
+
+
+def why_section(page: Page, diagnosis: Diagnosis | None) -> None:
+    """The cause, how sure it is, and the sentences that lead to it."""
+    if diagnosis is None:
+        return
+    page.heading(page.word("heading_why"))
+    confidence = Text(f"texts/confidence.{diagnosis.confidence}")
+    page.paragraph(page.word("cause", title=diagnosis.title, confidence=confidence), style="bold")
+    said = dict.fromkeys(page.say(text) for text in (*diagnosis.because, *diagnosis.impossible))
+    for sentence in said:
+        page.bullet(sentence)
+
+
+def _circumstances(page: Page, crash: Crash) -> Iterator[str]:
+    if not crash.fatal:
+        yield page.word("crash_survived")
+    if crash.step is not None:
+        yield page.word("crash_step", step=crash.step)
+    if crash.ranks_failed and crash.world_size:
+        yield page.word("crash_ranks", failed=crash.ranks_failed, world=crash.world_size)
+    if crash.recovered:
+        yield page.word("crash_recovered", lines=crash.recovered)
+    if crash.frames:
+        yield page.word("crash_frame", frame=crash.frames[-1])
+
+
+def _message(page: Page, crash: Crash) -> None:
+    if not crash.text:
+        return
+    page.paragraph(
+        page.word("crash_text") if crash.line is None else page.word("crash_line", line=crash.line), indent=2
+    )
+    text = page.say(crash.text)
+    page.paragraph(text if len(text) <= _QUOTED else text[:_QUOTED] + " ...", indent=4, style="cyan")
+
+
+def _figures(page: Page, crash: Crash) -> Iterator[tuple[str, int]]:
+    figures = {
+        "requested": crash.requested_bytes,
+        "free": crash.free_bytes,
+        "allocated": crash.allocated_bytes,
+        "idle": idle_bytes(crash),
+        "own": crash.own_process_bytes,
+        "allowed": crash.allowed_bytes,
+        "total": crash.total_bytes,
+    }
+    for name, size in figures.items():
+        if size is not None:
+            yield page.word(f"figure_{name}"), size
+    held = [holder for holder in crash.other_processes if holder.bytes is not None]
+    if held:
+        pids = [str(holder.pid) for holder in held[:4]] + ["..."] * (len(held) > 4)
+        yield page.word("figure_others", pids=pids), sum(holder.bytes or 0 for holder in held)

@@ -1,0 +1,55 @@
+"""The end of the report, nearest to the prompt: what to do now."""
+
+from __future__ import annotations
+
+from oomdoctor.doctor import Findings
+from oomdoctor.plan import Plan
+from oomdoctor.report.page import BAD, GOOD, WARN, Page
+from oomdoctor.report.steps import change_text, needs_text
+
+
+def now_section(page: Page, findings: Findings) -> None:
+    """The verdict and the changes, in the order in which to make them."""
+    page.heading(page.word("heading_now"))
+    plan, crash = findings.plan, findings.case.crash
+    if (crash is not None and crash.kind == "not_oom") or (crash is None and plan is None):
+        page.paragraph(page.word("now_no_failure"))
+    elif plan is None or not plan.steps:
+        _no_steps(page, findings)
+    else:
+        _verdict(page, findings, plan)
+        for number, step in enumerate(plan.steps, 1):
+            page.paragraph(page.say(step.rule.title), style="bold", first=f"{number}. ")
+            for key, value in step.change.items():
+                page.paragraph(change_text(page, step, key, value), indent=3)
+
+
+def _verdict(page: Page, findings: Findings, plan: Plan) -> None:
+    crash, usable = findings.case.crash, findings.usable_bytes
+    if crash is not None and not crash.fatal:
+        page.signed(page.word("now_survived"), WARN)
+    needs = needs_text(page, plan.steps[-1], usable)
+    if plan.fits and needs:
+        word = "now_fits_one" if len(plan.steps) == 1 else "now_fits"
+        page.signed(page.word(word, count=len(plan.steps), needs=needs), GOOD)
+    elif plan.fits is False and needs:
+        page.signed(page.word("now_lacks", needs=needs), BAD)
+    elif findings.missing:
+        page.signed(page.word("now_unpriced", keys=findings.missing, first=findings.missing[0]), WARN)
+    elif findings.bill is not None and usable is None:
+        page.signed(page.word("now_unpriced_card"), WARN)
+    else:
+        page.paragraph(page.word("now_advice"))
+
+
+def _no_steps(page: Page, findings: Findings) -> None:
+    bill, usable = findings.bill, findings.usable_bytes
+    if findings.plan is not None and findings.plan.fits and bill is not None and usable is not None:
+        needs = page.word("step_needs", need=bill.device.likely, usable=usable)
+        page.signed(page.word("now_fits_already", needs=needs), GOOD)
+    elif findings.missing:
+        page.signed(page.word("now_nothing_known", keys=findings.missing, first=findings.missing[0]), WARN)
+    elif bill is not None and usable is None:
+        page.signed(page.word("bill_usable_unknown"), WARN)
+    else:
+        page.signed(page.word("now_no_rule"), BAD)

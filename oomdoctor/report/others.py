@@ -1,0 +1,50 @@
+"""What the plan does not use, and the two plans beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from oomdoctor.plan import Plan, Skip
+from oomdoctor.report.page import Page
+
+
+def skipped_section(page: Page, skipped: Iterable[Skip]) -> None:
+    """Rules that were left out, each with its reason in numbers."""
+    skipped = tuple(skipped)
+    if skipped:
+        page.heading(page.word("heading_skipped"))
+    for skip in skipped:
+        page.bullet(f"{page.say(skip.rule.title)}{page.mark('colon')}{page.say(skip.reason)}")
+
+
+def alternatives_section(page: Page, plan: Plan | None, alternatives: Iterable[Plan]) -> None:
+    """One line for each other plan; nothing where all are the same."""
+    others = tuple(alternatives)
+    if plan is None or all(other.rules == plan.rules for other in others):
+        return
+    page.heading(page.word("heading_alternatives"))
+    for other in others:
+        page.bullet(alternative_text(page, other, plan))
+
+
+def alternative_text(page: Page, other: Plan, plan: Plan) -> str:
+    """A plan in one line: its rules, whether it fits, how long the run takes."""
+    words = {"prefer": page.word(f"alternative_{other.prefer}"), "colon": page.mark("colon")}
+    if other.rules == plan.rules:
+        return page.word("alternative_same", **words)
+    titles = page.mark("comma").join(page.say(step.rule.title) for step in other.steps)
+    return page.word(
+        "alternative",
+        **words,
+        rules=titles or page.word("alternative_no_rules"),
+        verdict=page.word("verdict_" + {True: "fits", False: "lacks", None: "unknown"}[other.fits]),
+        time=time_text(page, other),
+    )
+
+
+def time_text(page: Page, plan: Plan) -> str:
+    """How long the run takes after a plan, against before."""
+    low, high = plan.time_factor
+    if abs(low - 1) < 0.005 and abs(high - 1) < 0.005:
+        return page.word("time_same")
+    return page.word("time_factor", low=low, high=high)

@@ -1,0 +1,126 @@
+"""The plan on the screen: each step with why, what it costs and buys, the exact edit, and what may go wrong next."""
+
+from __future__ import annotations
+
+from oomdoctor.case import Value
+from oomdoctor.edits.how import How
+from oomdoctor.plan import Plan, Step
+from oomdoctor.remedies.rule import Cost
+from oomdoctor.report.basis import value_text
+from oomdoctor.report.page import BAD, GOOD, WARN, Page
+
+
+def plan_section(page: Page, plan: Plan, usable: int | None) -> None:
+    """All steps of a plan, in order."""
+    if not plan.steps:
+        return
+    page.heading(page.word("heading_plan"))
+    for number, step in enumerate(plan.steps, 1):
+        if number > 1:
+            page.line("")
+        step_section(page, number, step, usable)
+
+
+def step_section(page: Page, number: int, step: Step, usable: int | None) -> None:
+    """One step."""
+    page.paragraph(page.say(step.rule.title), style="bold", first=page.word("step", number=number) + " ")
+    page.pair(page.word("step_why"), page.say(step.rule.why), indent=2)
+    for note in step.notes:
+        page.pair(page.word("step_note"), page.say(note), indent=2)
+    page.pair(page.word("step_costs"), cost_text(page, step.rule.cost), indent=2)
+    page.pair(page.word("step_buys"), _saves(page, step), indent=2)
+    if step.rule.loses is not None:
+        page.pair(page.word("step_loses"), page.say(step.rule.loses), indent=2, style="yellow")
+    change_lines(page, step)
+    for how in step.how:
+        how_lines(page, how)
+    for text in step.rule.afterwards:
+        page.pair(page.word("step_next"), page.say(text), indent=2)
+    _outcome(page, step, usable)
+
+
+def change_lines(page: Page, step: Step, indent: int = 2) -> None:
+    """The run-card keys that the step changes, old and new."""
+    for key, value in step.change.items():
+        page.pair(page.word("step_change"), change_text(page, step, key, value), indent)
+
+
+def change_text(page: Page, step: Step, key: str, value: Value) -> str:
+    """`max_length 2048 -> 1024`."""
+    old = step.before.get(key)
+    before = page.word("unset") if old is None else value_text(old)
+    return f"{key} {before} -> {value_text(value)}"
+
+
+def how_lines(page: Page, how: How) -> None:
+    """The edit in one framework, ready to copy."""
+    page.paragraph(_place(page, how), indent=2)
+    if how.before:
+        page.paragraph(page.word("step_before"), indent=2, style="dim")
+        page.code(how.before, style="red")
+        page.paragraph(page.word("step_after"), indent=2, style="dim")
+    page.code(how.after, style="green")
+
+
+def cost_text(page: Page, cost: Cost) -> str:
+    """The price of a rule in words."""
+    parts = [_time(page, *cost.time)]
+    for name in ("quality", "data"):
+        level = getattr(cost, name)
+        if level != "none":
+            parts.append(page.word(f"cost_{name}_{level}"))
+    parts.append(page.word(f"cost_effort_{cost.effort}"))
+    if cost.money:
+        parts.append(page.word("cost_money"))
+    return page.mark("semicolon").join(parts)
+
+
+def _time(page: Page, low: float, high: float) -> str:
+    if low == high == 0:
+        return page.word("cost_no_time")
+    if high <= 0:
+        return page.word("cost_faster", low=-high, high=-low)
+    if low < 0:
+        return page.word("cost_either", low=-low, high=high)
+    if low == 0:
+        return page.word("cost_up_to", high=high)
+    return page.word("cost_slower", low=low, high=high)
+
+
+def _saves(page: Page, step: Step) -> str:
+    if step.saves_bytes is None:
+        return page.word("step_unpriced")
+    return page.word("step_saves", saves=step.saves_bytes) if step.saves_bytes > 0 else page.word("step_saves_nothing")
+
+
+def needs_text(page: Page, step: Step, usable: int | None) -> str:
+    """`needs 21.90 GiB of 23.57 GiB` after a step; empty where there is no bill."""
+    if step.bill_after is None:
+        return ""
+    need = step.bill_after.device.likely
+    if usable is None:
+        return page.word("step_needs_only", need=need)
+    return page.word("step_needs", need=need, usable=usable)
+
+
+def _outcome(page: Page, step: Step, usable: int | None) -> None:
+    needs = needs_text(page, step, usable)
+    if not needs:
+        return
+    likely = step.bill_after.device.likely if step.bill_after else 0
+    if step.fits:
+        page.signed(page.word("step_fits", needs=needs), GOOD, indent=2)
+    elif usable is not None and likely <= usable:
+        page.signed(page.word("step_tight", needs=needs), WARN, indent=2)
+    elif usable is not None:
+        page.signed(page.word("step_lacks", needs=needs), BAD, indent=2)
+    else:
+        page.paragraph(needs, indent=2)
+
+
+def _place(page: Page, how: How) -> str:
+    if how.file == "shell" or how.framework == "shell":
+        return page.word("step_how_shell")
+    if how.framework in ("", how.file):
+        return page.word("step_how_file", file=how.file)
+    return page.word("step_how", framework=how.framework, file=how.file)

@@ -1,0 +1,83 @@
+"""The report on the screen. What to do now stands last, near the prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import IO, TYPE_CHECKING, Literal
+
+from oomdoctor.case import Machine
+from oomdoctor.doctor import Findings
+from oomdoctor.memory.lines import Bill
+from oomdoctor.remedies.rule import Rule
+from oomdoctor.report.basis import facts_section, notes_section, questions_section
+from oomdoctor.report.bill import bill_section, holders, no_bill
+from oomdoctor.report.crash import crash_section, why_section
+from oomdoctor.report.machine import machine_section
+from oomdoctor.report.now import now_section
+from oomdoctor.report.others import alternatives_section, skipped_section
+from oomdoctor.report.page import Page
+from oomdoctor.report.rules import list_section, rule_section
+from oomdoctor.report.steps import plan_section
+from oomdoctor.units import MIB
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def console(plain: bool = False, file: IO[str] | None = None, width: int | None = None) -> Console:
+    """A console for the reports. plain: no colours. NO_COLOR, FORCE_COLOR, TERM=dumb and pipes are honoured by rich."""
+    from rich.console import Console
+
+    system: Literal["auto"] | None = None if plain else "auto"
+    return Console(
+        file=file, width=width, color_system=system, no_color=plain or None, markup=False, highlight=False, emoji=False
+    )
+
+
+def show(findings: Findings, lang: str, console: Console) -> None:
+    """The whole report: what died and why, the bill, what it rests on, the plan, and what to do now."""
+    page, case = Page(console, lang), findings.case
+    if case.crash is not None or findings.plan is None:
+        crash_section(page, case.crash)
+    why_section(page, findings.diagnosis)
+    _bill(page, findings)
+    facts_section(page, case.facts)
+    notes_section(page, findings.notes)
+    if findings.plan is not None:
+        skipped_section(page, findings.plan.skipped)
+        alternatives_section(page, findings.plan, findings.alternatives)
+        plan_section(page, findings.plan, findings.usable_bytes)
+    questions_section(page, findings.questions)
+    now_section(page, findings)
+
+
+def show_bill(bill: Bill, usable_bytes: int | None, lang: str, console: Console) -> None:
+    """The bill alone. usable_bytes: what one card offers, None where unknown."""
+    bill_section(Page(console, lang), bill, usable_bytes)
+
+
+def show_machine(machine: Machine, lang: str, console: Console) -> None:
+    """The live reading of `oomdoctor gpu`."""
+    machine_section(Page(console, lang), machine)
+
+
+def show_rules(rules: Iterable[Rule], lang: str, console: Console) -> None:
+    """The list of remedies."""
+    list_section(Page(console, lang), rules)
+
+
+def show_rule(rule: Rule, lang: str, console: Console) -> None:
+    """One remedy in full."""
+    rule_section(Page(console, lang), rule)
+
+
+def _bill(page: Page, findings: Findings) -> None:
+    case = findings.case
+    if findings.bill is None:
+        if findings.plan is not None:
+            no_bill(page, findings.missing)
+        return
+    total = case.facts.get("gpus.memory_mib")
+    bill_section(page, findings.bill, findings.usable_bytes, int(total) * MIB if total else None)
+    for words in holders(page, case.machine, case.crash):
+        page.bullet(words, indent=2)
