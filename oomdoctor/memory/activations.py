@@ -1,0 +1,168 @@
+"""What one transformer block keeps from its forward pass for its backward pass.
+
+Source: saved tensors of transformers' modules, traced on the meta device at real widths; it reproduces measured CUDA
+peaks to half a percent (benchmarks/formulas). Letters: T tokens, h hidden, f intermediate, q and c the widths of queries and
+of keys, E bytes of what a linear layer puts out, R bytes of the residual stream, r LoRA's rank.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from oomdoctor.case import Linear
+from oomdoctor.memory import attention
+from oomdoctor.memory.job import Job
+from oomdoctor.memory.weights import linear_weights
+
+_MEAN_SAVES_INPUT = (2, 3)  # torch before it: `x.pow(2).mean()` keeps the square (pytorch#109876)
+_ROTARY_PER_LAYER = (4, 45)  # transformers before it: cos and sin are gathered in each block
+_BNB_KEEPS_INPUT = (0, 44)  # bitsandbytes before it: a 4-bit layer keeps its input
+_BEFORE_ACTIVATION = ("relu", "relu2")  # these keep their result, which the next layer keeps as well
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """Bytes of one block. per_token: in all, by part; fixed: independent of the tokens (copies of weights)."""
+
+    norms: float
+    inputs: float  # of trained linear layers
+    attention: float
+    mlp: float
+    adapters: float
+    dropout: float
+    fixed: int
+
+    @property
+    def per_token(self) -> float:
+        return self.norms + self.inputs + self.attention + self.mlp + self.adapters + self.dropout
+
+    def total(self, tokens: int) -> int:
+        return round(self.per_token * tokens) + self.fixed
+
+
+def saved_by_block(job: Job) -> Saved:
+    """What one block keeps when it runs without checkpointing (or is run again in backward)."""
+    h = job.arch.hidden_size
+    return Saved(
+        norms=job.arch.norms_per_layer * norm_per_token(job, h) + _qk_norms(job) + _rotary(job),
+        inputs=_linear_inputs(job),
+        attention=_attention(job),
+        mlp=_mlp(job),
+        adapters=_adapters(job),
+        dropout=2.0 * h if job.arch.hidden_dropout else 0.0,  # two boolean masks
+        fixed=_weight_copies(job),
+    )
+
+
+def norm_per_token(job: Job, width: int) -> float:
+    """One norm: its input (RMSNorm: in fp32), the reciprocal root, and what the gradient of its weight needs."""
+    R = job.residual_bytes
+    if job.arch.norm == "layernorm":
+        kept = 4 if job.autocast else R  # autocast runs layer_norm in fp32
+        return kept * width + 8
+    square = 4 * width if job.torch < _MEAN_SAVES_INPUT else 0
+    return 4 * width + 4 + square + (R * width if job.full else 0)
+
+
+def _qk_norms(job: Job) -> float:
+    if not job.arch.qk_norm:
+        return 0.0
+    a, k, d = job.arch.num_attention_heads, job.arch.num_key_value_heads, job.arch.head_dim
+    return (a + k) * (4 * d + 4 + (job.linear_bytes * d if job.full else 0))
+
+
+def _rotary(job: Job) -> float:
+    per_layer = job.arch.rotary and job.transformers < _ROTARY_PER_LAYER
+    return 2.0 * job.arch.head_dim * job.linear_bytes if per_layer else 0.0
+
+
+def _linear_inputs(job: Job) -> float:
+    """Inputs that trained linear layers keep: one for all that read the same, a cast for each under autocast."""
+    if not job.full:
+        return _bnb_inputs(job)
+    casts = job.autocast and job.residual_bytes == 4
+    reading = [linear for linear in job.arch.linears if linear.reads in ("attn_in", "mlp_in")]
+    if casts:
+        return 2.0 * sum(linear.inputs for linear in reading)
+    return float(job.linear_bytes * sum({linear.reads: linear.inputs for linear in reading}.values()))
+
+
+def _bnb_inputs(job: Job) -> float:
+    """4-bit layers of old bitsandbytes keep what they multiply, 8-bit layers keep it in 16 and in 8 bits."""
+    linears, R = job.arch.linears, job.residual_bytes
+    if job.run.quantization == "int8":
+        return 3.0 * sum(linear.inputs for linear in linears)
+    if job.run.quantization not in ("nf4", "nf4-double", "fp4") or job.bitsandbytes >= _BNB_KEEPS_INPUT:
+        return 0.0
+    own = sum(linear.inputs for linear in linears)
+    shared = sum({linear.reads: linear.inputs for linear in linears}.values())
+    return 2.0 * (own if R == 4 else shared)
+
+
+def _attention(job: Job) -> float:
+    trained = job.full or any(linear.reads == "attn_out" for linear in _targets(job))
+    return attention.saved_per_token(job.arch, job.kernel, job.attention_bytes, job.length, trained)
+
+
+def mlp_width(job: Job) -> int:
+    """f, the numbers that one token makes in the middle of the MLP; of its experts' in all, if there are any."""
+    middle = [linear for linear in job.arch.linears if linear.reads == "mlp_mid"]
+    return sum(linear.inputs * active(job, linear) for linear in middle)
+
+
+def active(job: Job, linear: Linear) -> int:
+    """How many of this layer's copies one token goes through."""
+    return min(linear.count, job.arch.num_experts_per_tok or 1) if linear.count > 1 else 1
+
+
+def _mlp(job: Job) -> float:
+    E, f = job.linear_bytes, mlp_width(job)
+    product = f * (2 if job.autocast else E) if job.full else 0  # input of the last layer
+    routed = 4.0 * job.arch.hidden_size * E * job.arch.num_experts_per_tok if job.arch.num_experts else 0.0
+    if job.arch.gated_mlp:
+        return 3.0 * E * f + product + routed  # gate, its activation, up
+    if job.arch.hidden_act == "gelu_new":
+        return 4.0 * E * f + product  # x, x/2, tanh, 1 + tanh
+    if job.arch.hidden_act in _BEFORE_ACTIVATION:
+        return float(max(E * f, product))
+    return float(E * f + product)
+
+
+def _targets(job: Job) -> tuple[Linear, ...]:
+    return job.adapters.targets if job.adapters else ()
+
+
+def _adapters(job: Job) -> float:
+    """LoRA keeps the input of each A and of each B; A's is a copy of its own where its dtype is another one."""
+    targets = _targets(job)
+    if not targets:
+        return 0.0
+    A = job.trained_bytes
+    at_work = 2 if job.autocast else A  # bytes of what A multiplies
+    dropout = job.lora.lora_dropout > 0
+    dora = sum(linear.outputs for linear in targets) * job.linear_bytes if job.lora.use_dora else 0
+    ranks = at_work * job.lora.r * sum(active(job, linear) for linear in targets)
+    if dropout:
+        return float(sum((at_work + 1) * linear.inputs * active(job, linear) for linear in targets) + ranks + dora)
+    return float(_adapter_inputs(job, at_work) + ranks + dora)
+
+
+def _adapter_inputs(job: Job, at_work: int) -> int:
+    targets = _targets(job)
+    incoming = job.residual_bytes if not job.autocast else job.linear_bytes
+    if incoming != at_work or job.trained_bytes != incoming:
+        return sum(at_work * linear.inputs * active(job, linear) for linear in targets)  # a copy for each
+    shared = {linear.reads: linear.inputs * active(job, linear) for linear in targets if linear.reads != "attn_out"}
+    return at_work * sum(shared.values())  # attn_out is counted by attention
+
+
+def _weight_copies(job: Job) -> int:
+    """Autocast's 16-bit copies of fp32 weights, kept by the graph: of all linear layers, and of the adapters."""
+    if not job.autocast:
+        return 0
+    copies = 0
+    if job.loaded_bytes == 4 and not job.quantized:
+        copies += 2 * sum(linear_weights(linear) for linear in job.arch.linears)
+    if job.adapters and job.trained_bytes == 4:
+        copies += 2 * job.adapters.adapters // max(1, job.arch.num_hidden_layers)
+    return copies

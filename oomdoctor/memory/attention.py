@@ -1,0 +1,82 @@
+"""Which attention kernel runs, and what it keeps for backward.
+
+Source: torch's SDPA dispatch (sdp_utils.cpp) and the saved tensors of each kernel, traced on the meta device.
+"""
+
+from __future__ import annotations
+
+from oomdoctor.case import Architecture, Run
+from oomdoctor.memory.versions import Version
+
+FLASH, EFFICIENT, MASKED, MATH, EAGER = "flash", "efficient", "masked", "math", "eager"
+
+_WIDEST_HEAD = 256  # of the flash kernels
+_AMPERE = 8.0  # compute capability below which there is no flash kernel, and none of any fused kind for bf16
+_GQA_IN_SDPA = (4, 54)  # transformers: keys and values are no longer repeated where there is no mask
+_GQA_IN_EFFICIENT = (2, 14)  # torch: the memory-efficient kernel takes fewer key heads than query heads
+
+
+def kernel_of(run: Run, arch: Architecture, number_bytes: int, torch: Version, transformers: Version) -> str:
+    """The kernel that this run ends up in: flash | efficient | masked (efficient with a mask) | math | eager."""
+    wanted = run.attn_implementation or "sdpa"
+    if wanted == "eager" or (arch.soft_cap and wanted == "sdpa"):
+        return EAGER
+    if wanted == "flash_attention_2":
+        return FLASH
+    capability = run.compute_capability or _AMPERE
+    half = number_bytes == 2
+    if half and run.torch_dtype != "float16" and run.mixed_precision != "fp16" and capability < _AMPERE:
+        return MATH  # the fused kernels of Turing and Volta know fp16 and fp32 only
+    if _needs_mask(run, arch):
+        return MASKED
+    if half and capability >= _AMPERE and arch.head_dim <= _WIDEST_HEAD:
+        return FLASH
+    grouped = arch.num_key_value_heads < arch.num_attention_heads
+    if grouped and transformers >= _GQA_IN_SDPA and torch < _GQA_IN_EFFICIENT:
+        return MATH
+    return EFFICIENT
+
+
+def _needs_mask(run: Run, arch: Architecture) -> bool:
+    """transformers leaves the mask out where nothing is padded and no window cuts the sequence."""
+    window = 0 < arch.sliding_window <= (run.max_length or 0)
+    padded = run.padding == "longest" and not run.packing and (run.per_device_train_batch_size or 1) > 1
+    return window or padded
+
+
+def saved_per_token(arch: Architecture, kernel: str, number_bytes: int, length: int, output_needed: bool) -> float:
+    """Bytes per token that one block's attention keeps: queries, keys, values, output and the kernel's own.
+
+    output_needed: the output projection needs its input (it is trained); the fused kernels keep it in any case.
+    """
+    a, q, c, E, S = _letters(arch, number_bytes, length)
+    if kernel == FLASH:
+        return E * (2 * q + 2 * c) + 4 * a  # log-sum-exp, fp32
+    if kernel == EFFICIENT:
+        return E * (2 * q + 2 * q) + 4 * a * _ceil32(S) / S
+    if kernel == MASKED:
+        return E * (2 * q + 2 * q) + 4 * a * _ceil32(S) / S + E * S  # an additive mask in each block
+    own = E * q if output_needed else 0
+    if kernel == MATH:
+        return 4 * (q + 2 * q) + own + 4 * a * S  # scaled queries, repeated keys and values, softmax
+    return E * (q + 2 * q) + own + _eager_scores(arch, E) * a * S
+
+
+def _eager_scores(arch: Architecture, number_bytes: int) -> int:
+    """Bytes per attention score: fp32 softmax, its cast to 16 bits, dropout's mask and output."""
+    softmax = 4 + (number_bytes if number_bytes < 4 else 0)
+    return softmax + (1 + number_bytes if arch.attention_dropout else 0)
+
+
+def score_workspace(arch: Architecture, kernel: str, tokens: int, length: int) -> int:
+    """Bytes that the softmax's backward needs beside what is saved: two fp32 tensors of the scores' size."""
+    return 8 * arch.num_attention_heads * length * tokens if kernel in (MATH, EAGER) else 0
+
+
+def _letters(arch: Architecture, number_bytes: int, length: int) -> tuple[int, int, int, int, int]:
+    a, k, d = arch.num_attention_heads, arch.num_key_value_heads, arch.head_dim
+    return a, a * d, k * d, number_bytes, max(1, length)
+
+
+def _ceil32(number: int) -> int:
+    return -(-number // 32) * 32

@@ -1,0 +1,155 @@
+"""A run with everything decided that the formulas need: sizes, bytes per number, kernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from oomdoctor.case import Architecture, Lora, Run
+from oomdoctor.memory import attention
+from oomdoctor.memory.lora import Adapters, adapters_of
+from oomdoctor.memory.versions import Version, version
+from oomdoctor.memory.weights import BYTES
+
+ZERO = ("zero1", "zero2", "zero3")
+_SHARDED = (*ZERO, "fsdp")
+# Preference training puts the chosen and the rejected answer into one batch (TRL's concatenated_forward).
+_SEQUENCES_PER_SAMPLE = {"dpo": 2, "orpo": 2, "reward": 2}
+_FREEZE_LAYERS = 2  # LLaMA-Factory's freeze_trainable_layers
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One card's share of a run. Letters are those of the formulas; all `*_bytes` are bytes per number.
+
+    loaded_bytes: W, weights that are not quantized. residual_bytes: R, the stream between the blocks.
+    linear_bytes: E, what the linear layers put out. attention_bytes: queries, keys, values.
+    """
+
+    run: Run
+    arch: Architecture
+    batch: int
+    length: int
+    shards: int  # cards that split what is sharded; 1 where nothing is
+    loaded_bytes: int
+    rest_bytes: int  # weights as they lie on the card between uses; FSDP keeps fp32 shards of what runs in 16 bits
+    other_bytes: int  # embeddings, norms and lm_head
+    residual_bytes: int
+    linear_bytes: int
+    attention_bytes: int
+    trained_bytes: int  # trainable parameters as the forward pass sees them
+    gradient_bytes: int
+    master: bool  # an fp32 copy beside 16-bit trainable weights
+    autocast: bool
+    kernel: str
+    adapters: Adapters | None
+    torch: Version
+    transformers: Version
+    bitsandbytes: Version
+
+    @property
+    def tokens(self) -> int:
+        """T, the tokens of one micro-batch."""
+        return self.batch * self.length
+
+    @property
+    def lora(self) -> Lora:
+        return self.run.lora or Lora()
+
+    @property
+    def full(self) -> bool:
+        """The blocks' own weights are trained."""
+        return self.adapters is None
+
+    @property
+    def quantized(self) -> bool:
+        return self.run.quantization not in (None, "none")
+
+    @property
+    def checkpointing(self) -> str:
+        return self.run.gradient_checkpointing or "none"
+
+    @property
+    def saved_layers(self) -> int:
+        """Blocks that keep something for backward: with frozen lower blocks only the trained ones at the top."""
+        layers = self.arch.num_hidden_layers
+        return min(layers, _FREEZE_LAYERS) if self.run.method == "freeze" else layers
+
+    @property
+    def shards_something(self) -> bool:
+        return self.run.parallelism in _SHARDED
+
+    def rest(self, gathered: bool) -> int:
+        """Bytes of a weight that is not quantized, at rest or gathered for use."""
+        return self.loaded_bytes if gathered else self.rest_bytes
+
+    @property
+    def zero_stage(self) -> int:
+        return int(self.run.parallelism[-1]) if self.run.parallelism in ZERO else 0
+
+
+def job_of(run: Run, arch: Architecture) -> Job:
+    """Everything decided. The run's fields in `bill.NEEDED` must be known."""
+    torch, transformers = version(run.versions, "torch"), version(run.versions, "transformers")
+    loaded = int(BYTES[run.torch_dtype or "bfloat16"])
+    sharded = run.parallelism in _SHARDED
+    # DeepSpeed runs the model in its own 16-bit dtype without autocast; FSDP gathers 16-bit copies of its shards.
+    mixed = run.mixed_precision not in (None, "no")
+    autocast = mixed and run.parallelism not in ZERO
+    rest = loaded
+    if mixed and sharded and run.method != "lora":
+        rest = 4 if run.parallelism == "fsdp" and run.trainable_dtype in (None, "float32") else 2
+        loaded = 2
+    upcast = bool(run.kbit_prepare)  # peft.prepare_model_for_kbit_training: what is not quantized becomes fp32
+    residual = 4 if upcast else loaded
+    linear = _linear_bytes(run, residual, autocast)
+    in_attention = 2 if autocast else linear
+    trained, gradient, master = _trained_bytes(run, 4 if upcast else rest)
+    return Job(
+        run=run,
+        arch=arch,
+        batch=(run.per_device_train_batch_size or 1) * _SEQUENCES_PER_SAMPLE.get(run.task or "", 1),
+        length=run.max_length or 1,
+        shards=max(1, run.gpu_count or 1) if sharded else 1,
+        loaded_bytes=4 if upcast and run.quantization in (None, "none") else loaded,
+        rest_bytes=4 if upcast and run.quantization in (None, "none") else rest,
+        other_bytes=residual,
+        residual_bytes=residual,
+        linear_bytes=linear,
+        attention_bytes=in_attention,
+        trained_bytes=trained,
+        gradient_bytes=gradient,
+        master=master,
+        autocast=autocast,
+        kernel=attention.kernel_of(run, arch, in_attention, torch, transformers),
+        adapters=adapters_of(run.lora or Lora(), arch) if run.method == "lora" else None,
+        torch=torch,
+        transformers=transformers,
+        bitsandbytes=version(run.versions, "bitsandbytes"),
+    )
+
+
+def _linear_bytes(run: Run, residual: int, autocast: bool) -> int:
+    """What a linear layer puts out. Autocast makes it 16-bit; bitsandbytes gives back the dtype it was given."""
+    if autocast and not (run.quantization not in (None, "none") and residual == 4):
+        return 2
+    return residual
+
+
+def _trained_bytes(run: Run, loaded: int) -> tuple[int, int, bool]:
+    """Bytes of a trained number and of its gradient, and whether there is an fp32 master copy beside.
+
+    Not said: full training trains the weights as loaded; adapters are fp32 since PEFT 0.12 (autocast_adapter_dtype),
+    before that of the model's dtype; DeepSpeed with mixed precision keeps an fp32 master.
+    """
+    said = run.trainable_dtype
+    if said is None and run.parallelism in ZERO and run.mixed_precision not in (None, "no"):
+        said = "float32-master"
+    if said == "float32-master":
+        return 2, 2, True
+    if said is not None:
+        size = int(BYTES[said])
+    elif run.method == "lora":
+        size = 4 if version(run.versions, "peft") >= (0, 12) else loaded
+    else:
+        size = loaded
+    return size, size, False

@@ -1,0 +1,152 @@
+"""The moments of a training step at which memory can peak, each with what is alive at it.
+
+Source: traced steps; the highest of these moments agrees with the traced peak to 1.4 % at worst over 228 configurations.
+F end of forward; B0 log-softmax; B1 lm_head; B3 last block's MLP; B4 softmax; B5 first block; B6 end of backward; O step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from oomdoctor.memory import attention, optimizer, sharding
+from oomdoctor.memory.activations import Saved, mlp_width, norm_per_token, saved_by_block
+from oomdoctor.memory.job import Job
+from oomdoctor.memory.loss import Loss, loss_of
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Bytes alive beside weights, states and buffers."""
+
+    name: str
+    phase: str
+    activations: int = 0
+    logits: int = 0
+    gradients: int = 0
+    temporaries: int = 0
+    dequantized: int = 0
+    cast: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.activations + self.logits + self.gradients + self.temporaries + self.dequantized + self.cast
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What the moments are made of, in bytes. kept: by all blocks until backward; again: of a block run again."""
+
+    job: Job
+    block: Saved
+    kept: int
+    again: int
+    tail: int  # behind the blocks
+    loss: Loss
+    gradients: int  # all of them, on this card
+    earlier: int  # of micro-batches before, alive from the start
+    dequantized: int
+    cast: int
+    trainable: int
+
+
+def step_of(job: Job, trainable: int) -> Step:
+    """The parts of one step. trainable: parameters that get a gradient."""
+    arch, T = job.arch, job.tokens
+    block = saved_by_block(job)
+    whole, ends = block.total(T), job.residual_bytes * arch.hidden_size * T
+    kept, again = _checkpointed(job, whole, ends)
+    gradients = round(trainable * job.gradient_bytes * sharding.gradient_share(job))
+    accumulates = (job.run.gradient_accumulation_steps or 1) > 1
+    head_input = job.linear_bytes * arch.hidden_size if job.full else 0
+    return Step(
+        job=job,
+        block=block,
+        kept=kept,
+        again=again,
+        tail=round(T * (norm_per_token(job, arch.hidden_size) + head_input)),
+        loss=loss_of(job),
+        gradients=gradients,
+        earlier=gradients if accumulates else 0,
+        dequantized=_dequantized(job),
+        cast=_cast_cache(job) if job.checkpointing == "full" else 0,
+        trainable=trainable,
+    )
+
+
+def _checkpointed(job: Job, whole: int, ends: int) -> tuple[int, int]:
+    """What the blocks keep until backward, and what running one again adds."""
+    if job.checkpointing == "full":
+        return job.arch.num_hidden_layers * ends, whole
+    if job.checkpointing == "selective":  # every second block, or the cheaper half of a block's results
+        return job.saved_layers * (whole + ends) // 2, whole // 2
+    return job.saved_layers * whole, 0
+
+
+def _cast_cache(job: Job) -> int:
+    """Autocast keeps its 16-bit copies of trained fp32 weights until the forward pass ends."""
+    if not (job.autocast and job.full and job.loaded_bytes == 4):
+        return 0
+    return 2 * job.arch.num_hidden_layers * sharding.block_linear_weights(job)
+
+
+def _dequantized(job: Job) -> int:
+    """The widest weight at work: bitsandbytes unpacks one at a time; GPTQ's layers keep theirs for backward."""
+    if not job.quantized:
+        return 0
+    if (job.run.quantization or "").startswith("gptq"):
+        return 2 * sharding.block_linear_weights(job)
+    linear = sharding.largest_linear(job)
+    numbers = linear.inputs * linear.outputs if linear else 0
+    loaded = 4 if job.run.torch_dtype == "float32" else 2
+    compute = 4 if job.run.bnb_4bit_compute_dtype == "float32" and job.run.quantization != "int8" else 2
+    return numbers * (loaded + (compute if compute != loaded else 0))
+
+
+def moments(step: Step) -> tuple[Moment, ...]:
+    """All candidates for the peak, in the order they happen."""
+    return (*_forward(step), *_backward(step), _optimizer(step))
+
+
+def _forward(step: Step) -> tuple[Moment, ...]:
+    job, T = step.job, step.job.tokens
+    passing = T * (job.residual_bytes * job.arch.hidden_size + job.linear_bytes * mlp_width(job))
+    scores = attention.score_workspace(job.arch, job.kernel, T, job.length) if step.again else 0
+    return (
+        Moment("forward", "forward", step.kept, 0, step.earlier, passing + scores, step.dequantized, step.cast),
+        Moment("F", "loss", step.kept + step.tail, step.loss.forward, step.earlier, 0, 0, step.cast),
+    )
+
+
+def _backward(step: Step) -> tuple[Moment, ...]:
+    job, arch, T = step.job, step.job.arch, step.job.tokens
+    h, q, E, R = arch.hidden_size, arch.num_attention_heads * arch.head_dim, job.linear_bytes, job.residual_bytes
+    head = arch.vocab_size * h * job.gradient_bytes if job.full else 0
+    mlp = T * (R * h + 2 * E * mlp_width(job))
+    scores = attention.score_workspace(arch, job.kernel, T, job.length)
+    freed = round(T * (step.block.mlp + step.block.norms / 2)) if scores else 0
+    softmax = T * (R * h + E * q) + scores
+    rest = step.kept + step.again
+    first = (R * h * T if step.again else 0) + step.block.total(T)
+    almost = max(step.earlier, step.gradients - step.gradients // max(1, arch.num_hidden_layers))
+    lm_head = max(step.earlier, min(head, step.gradients))
+    kept_logits = E * arch.vocab_size * T if step.loss.kept else 0
+    return (
+        Moment("B0", "backward", step.kept + step.tail, step.loss.backward, step.earlier),
+        Moment("B1", "backward", step.kept + step.tail, kept_logits, lm_head, head if step.earlier else 0),
+        Moment("B3", "backward", rest, 0, lm_head, mlp, step.dequantized),
+        Moment("B4", "backward", rest - freed, 0, lm_head, softmax, step.dequantized),
+        Moment("B5", "backward", first - freed, 0, almost, max(mlp if not scores else 0, softmax), step.dequantized),
+        Moment("B6", "backward", R * h * T, 0, step.gradients, head if arch.tie_word_embeddings else 0),
+    )
+
+
+def _optimizer(step: Step) -> Moment:
+    """The step itself: its workspace, and with an fp32 master the gradients' fp32 copies."""
+    job = step.job
+    share = sharding.state_share(job)
+    numbers = step.trainable * share
+    if job.zero_stage == 3:
+        numbers = min(numbers, sharding.SUB_GROUP)
+    copies = numbers * (4 + (2 if job.zero_stage else 0)) if job.master else 0
+    workspace = numbers * optimizer.workspace_per_parameter(job)
+    return Moment("O", "optimizer_step", 0, 0, step.gradients, round(copies + workspace))

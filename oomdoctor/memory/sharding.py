@@ -1,0 +1,105 @@
+"""How data parallelism, ZeRO and FSDP divide what a card holds, and what their communication needs.
+
+Source: DeepSpeed's and PyTorch's sources; ZeRO paper, figure 1: stage 1 divides optimizer states, 2 gradients as well, 3
+weights as well. FSDP's FULL_SHARD divides all three.
+"""
+
+from __future__ import annotations
+
+from oomdoctor.case import Linear
+from oomdoctor.memory.job import Job
+from oomdoctor.memory.weights import QUANTIZED_BYTES, Counts, counts, linear_weights, norms_of_a_layer
+
+# reduce_bucket_size of transformers' DeepSpeed examples, in elements; DeepSpeed's own default is 5e8, "auto" is hidden².
+BUCKET_ELEMENTS = (0, 200_000_000, 500_000_000)
+_LIVE_PARAMETERS = 1_000_000_000  # stage3_max_live_parameters
+SUB_GROUP = 1_000_000_000  # sub_group_size: ZeRO-3 steps through its partition in pieces of this many elements
+_BLOCKS_GATHERED = 2  # the one at work, and the next one on its way
+
+
+def divides_weights(job: Job) -> bool:
+    return job.zero_stage == 3 or job.run.parallelism == "fsdp"
+
+
+def weight_share(job: Job) -> float:
+    """The share of the weights that rests on this card; 0 where they rest in host memory."""
+    if job.run.offload == "params" and divides_weights(job):
+        return 0.0
+    return 1 / job.shards if divides_weights(job) else 1.0
+
+
+def gradient_share(job: Job) -> float:
+    """The share of the gradients. With offload they go to host memory as they come."""
+    if job.run.offload in ("params", "optimizer") and job.shards_something:
+        return 0.0
+    return 1 / job.shards if job.zero_stage >= 2 or job.run.parallelism == "fsdp" else 1.0
+
+
+def state_share(job: Job) -> float:
+    if job.run.offload in ("params", "optimizer"):
+        return 0.0
+    return 1 / job.shards if job.zero_stage >= 1 or job.run.parallelism == "fsdp" else 1.0
+
+
+def block_bytes(job: Job, gathered: bool = False) -> float:
+    """One block's weights, adapters included. gathered: as the forward pass uses them."""
+    found = counts(job.arch)
+    layers = max(1, job.arch.num_hidden_layers)
+    each = QUANTIZED_BYTES[job.run.quantization or ""] if job.quantized else float(job.rest(gathered))
+    own = found.blocks / layers * each + (found.biases / layers + norms_of_a_layer(job.arch)) * job.rest(gathered)
+    return own + (job.adapters.adapters / layers * job.trained_bytes if job.adapters else 0)
+
+
+def gathered_bytes(job: Job) -> int:
+    """Whole weights that a card has fetched at a time, beside its own share."""
+    if not divides_weights(job):
+        return 0
+    if job.zero_stage == 3:
+        found = counts(job.arch)
+        return round(min(found.total, _LIVE_PARAMETERS) / max(1, found.total) * whole_bytes(job))
+    return round(root_bytes(job) + _BLOCKS_GATHERED * block_bytes(job, gathered=True))
+
+
+def root_bytes(job: Job) -> int:
+    """What FSDP's outermost unit holds: embedding, last norm, lm_head; gathered from forward to the end of backward."""
+    return (counts(job.arch).total - _in_blocks(counts(job.arch), job)) * job.rest(True)
+
+
+def _in_blocks(found: Counts, job: Job) -> int:
+    return found.blocks + found.biases + job.arch.num_hidden_layers * norms_of_a_layer(job.arch)
+
+
+def whole_bytes(job: Job) -> float:
+    """All weights as the forward pass uses them."""
+    return job.arch.num_hidden_layers * block_bytes(job, gathered=True) + root_bytes(job)
+
+
+def bucket_bytes(job: Job, trainable: int) -> tuple[int, int, int]:
+    """Buffers for gradients on their way: low, likely, high."""
+    if job.run.parallelism == "ddp":  # buckets are a second set of gradients (gradient_as_bucket_view is off)
+        size = trainable * job.gradient_bytes
+        return size, size, size
+    if job.zero_stage in (1, 2):  # two buffers: overlap_comm
+        low, likely, high = (2 * elements * job.gradient_bytes for elements in BUCKET_ELEMENTS)
+        return low, likely, high
+    if job.zero_stage == 3:  # "auto": hidden² elements
+        size = 2 * job.arch.hidden_size**2 * job.gradient_bytes
+        return size, size, 2 * BUCKET_ELEMENTS[2] * job.gradient_bytes
+    return 0, 0, 0
+
+
+def gathered_logits(job: Job) -> int:
+    """nn.DataParallel collects every replica's logits on the first card."""
+    if job.run.parallelism != "dp":
+        return 0
+    return (job.run.gpu_count or 1) * job.tokens * job.arch.vocab_size * job.linear_bytes
+
+
+def largest_linear(job: Job) -> Linear | None:
+    """The largest single linear layer of a block."""
+    return max(job.arch.linears, key=lambda linear: linear.inputs * linear.outputs, default=None)
+
+
+def block_linear_weights(job: Job) -> int:
+    """Weights of all linear layers of one block."""
+    return sum(linear_weights(linear) for linear in job.arch.linears)
