@@ -46,9 +46,15 @@ def family_of_name(name: str) -> str | None:
         (len(word), family_id)
         for family_id, family in knowledge.load("families").items()
         for word in family["words"]
-        if word in name.lower()
+        if _holds(name.lower(), word)
     ]
     return max(found)[1] if found else None
+
+
+def _holds(name: str, word: str) -> bool:
+    """Whether the word stands in the name, and not inside another word (`opt-` is not in `adopt-`)."""
+    place = name.find(word)
+    return place == 0 or (place > 0 and not name[place - 1].isalnum())
 
 
 def _by_model_type(families: Mapping[str, Any], model_type: str) -> str | None:
@@ -78,8 +84,7 @@ class _Reader:
 
     def __init__(self, config: Mapping[str, Any], family: Mapping[str, Any], reference: str) -> None:
         self.reference = reference
-        self.given = _canonical(config, family)
-        self.config = {**family.get("defaults", {}), **self.given}
+        self.config = {**family.get("defaults", {}), **canonical(config, family)}
         self.family = self._variant(family)
 
     def architecture(self) -> Architecture:
@@ -179,11 +184,16 @@ class _Reader:
         return self._size("head_dim", self._size("hidden_size") // self._size("num_attention_heads"))
 
     def _kv_heads(self) -> int:
-        """One where `multi_query` says so; Falcon's new decoder and ChatGLM count groups instead."""
-        multi_query = _truth(self.config.get("multi_query")) and not _truth(self.config.get("new_decoder_architecture"))
-        if multi_query:
+        """One where `multi_query` says so, unless a number of groups is given (Falcon's new decoder, ChatGLM).
+
+        Falcon-7B's config class fills in as many as there are attention heads; that is no number of groups.
+        """
+        heads = self._size("num_attention_heads")
+        groups = self._size("num_key_value_heads", heads)
+        new_decoder = _truth(self.config.get("new_decoder_architecture"))
+        if _truth(self.config.get("multi_query")) and not new_decoder and groups == heads:
             return 1
-        return self._size("num_key_value_heads", self._size("num_attention_heads"))
+        return groups
 
     def _positions(self) -> int:
         rule = self.family.get("learned_positions")
@@ -226,10 +236,13 @@ class _Reader:
         return UserError(self.reference, Text("texts/model.bad_value", {"key": key, "value": str(value)[:80]}))
 
 
-def _canonical(config: Mapping[str, Any], family: Mapping[str, Any]) -> dict[str, Any]:
-    """The config under Llama's key names. null is kept: it says `none`, where an absent key says nothing."""
+def canonical(config: Mapping[str, Any], family: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The config under Llama's key names (and the family's own).
+
+    null is kept: it says that there is none, where an absent key says nothing.
+    """
     found = dict(config)
-    own = family.get("synonyms", {})
+    own = family.get("synonyms", {}) if family else {}
     for key, names in {**knowledge.lookup("architecture/keys"), **own}.items():
         here = [name for name in names if name in config] if isinstance(names, list) else []
         if here:

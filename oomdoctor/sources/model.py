@@ -12,11 +12,12 @@ from typing import Any
 from oomdoctor import knowledge
 from oomdoctor.case import Architecture, Text, UserError, Value
 from oomdoctor.fields import nearest
-from oomdoctor.sources.architecture import architecture_of, family_of
+from oomdoctor.sources.architecture import architecture_of, canonical, family_of
 
 __all__ = ["FoundModel", "architecture_for", "architecture_of", "family_note", "find_model"]
 
 _LARGEST_CONFIG = 1024 * 1024  # bytes; real ones are 1 to 30 KiB
+_LONGEST_NAME = 200  # characters that are looked at
 _PREFIX = "architecture."
 
 
@@ -90,9 +91,13 @@ def _given(settings: Mapping[str, Value]) -> dict[str, Any]:
 
 def _filled(given: dict[str, Any], name: str | None) -> Mapping[str, Any]:
     known = _known(name)
-    if known is None or any(key in known and known[key] != value for key, value in given.items()):
+    if known is None or not _agree(canonical(known), canonical(given)):
         return given
     return {**known, **given}
+
+
+def _agree(known: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+    return all(known[key] == value for key, value in given.items() if key in known)
 
 
 def _known(name: str | None) -> Mapping[str, Any] | None:
@@ -139,15 +144,14 @@ def _in_catalogue(name: str) -> FoundModel | None:
     index = _index()
     for spelling in _spellings(name):
         if spelling in index:
-            canonical = index[spelling]
-            entry = knowledge.load("models")[canonical]
-            return FoundModel(canonical, entry["config"], f"catalogue:{canonical}")
+            model = index[spelling]
+            return FoundModel(model, knowledge.load("models")[model]["config"], f"catalogue:{model}")
     return None
 
 
 def _spellings(name: str) -> Iterator[str]:
     """What a name may stand under in the index, the most exact first."""
-    last = _last_part(name)
+    last = _last_part(name)[:_LONGEST_NAME]
     yield _spelling(last)
     yield _spelling(_without_fillers(last))
 
@@ -174,12 +178,12 @@ def _index() -> Mapping[str, str]:
     """Spelling -> catalogue name. An exact spelling of one model wins over a shortened one of another."""
     exact: dict[str, str] = {}
     short: dict[str, str] = {}
-    for canonical, entry in knowledge.load("models").items():
-        for name in (canonical, *entry.get("aliases", ())):
+    for model, entry in knowledge.load("models").items():
+        for name in (model, *entry.get("aliases", ())):
             last = _last_part(name)
-            exact.setdefault(_spelling(last), canonical)
-            short.setdefault(_spelling(_without_fillers(last)), canonical)
-            short.setdefault(_spelling(_without_fillers(_dotless_version(last))), canonical)
+            exact.setdefault(_spelling(last), model)
+            short.setdefault(_spelling(_without_fillers(last)), model)
+            short.setdefault(_spelling(_without_fillers(_dotless_version(last))), model)
     return {**short, **exact}
 
 
@@ -190,6 +194,7 @@ def _dotless_version(name: str) -> str:
 
 def _unknown(name: str) -> UserError:
     names = {_last_part(known): None for known in knowledge.load("models")}
+    name = name[:_LONGEST_NAME]
     near = nearest(_last_part(name), names)
     hint = Text("texts/model.unknown_hint", {"near": near}) if near else Text("texts/model.unknown_hint_alone")
     return UserError(name, Text("texts/model.unknown", {"name": name}), hint)

@@ -1,0 +1,78 @@
+"""Every entry of rules/families and rules/models, against the libraries that build and adapt these models."""
+
+import ast
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from oomdoctor import knowledge
+from oomdoctor.memory.weights import parameters
+from oomdoctor.sources.model import architecture_of, find_model
+
+MODELS, FAMILIES = knowledge.load("models"), knowledge.load("families")
+ENCODERS = ("bert", "roberta", "xlm-roberta", "distilbert")
+DEPTH = ("num_hidden_layers", "n_layer", "n_layers")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_each_entry_adds_up_to_its_parameters(name):
+    assert parameters(architecture_of(MODELS[name]["config"])) == MODELS[name]["parameters"]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_each_entry_is_found_under_the_names_of_its_cases(name):
+    entry = MODELS[name]
+    assert entry["source"].startswith("https://") and entry["cases"]
+    assert {find_model(case).name for case in (name, *entry.get("aliases", ()), *entry["cases"])} == {name}
+
+
+def real_model(config, depth):
+    """The model of transformers with so many layers, on the meta device (no memory)."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    config = dict(config)
+    model_type = config.pop("model_type")
+    auto = transformers.AutoModel if model_type in ENCODERS else transformers.AutoModelForCausalLM
+    config[next(key for key in DEPTH if key in config)] = depth
+    with torch.device("meta"):
+        return auto.from_config(transformers.AutoConfig.for_model(model_type, **config))
+
+
+def in_transformers(model_type):
+    transformers = pytest.importorskip("transformers")
+    return model_type in transformers.models.auto.configuration_auto.CONFIG_MAPPING
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_each_count_is_that_of_the_real_class(name):
+    """All blocks of these models are alike, so two and three of them tell the whole depth."""
+    config = MODELS[name]["config"]
+    if not in_transformers(config["model_type"]):
+        pytest.skip("remote code: the count is the published one")
+    layers = next(config[key] for key in DEPTH if key in config)
+    two, three = (sum(p.numel() for p in real_model(config, depth).parameters()) for depth in (2, 3))
+    assert two + (layers - 2) * (three - two) == MODELS[name]["parameters"]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_each_family_names_real_modules(family):
+    config = next((e["config"] for e in MODELS.values() if e["config"]["model_type"] == family), None)
+    if config is None or not in_transformers(family):
+        pytest.skip("remote code, or no model of it in the catalogue")
+    modules = dict(real_model(config, 2).named_modules())
+    arch = architecture_of(config)
+    assert arch.decoder_layer in {type(module).__name__ for module in modules.values()}
+    if not arch.num_experts:  # transformers 5 fuses experts into one tensor
+        found = {path.rpartition(".")[2] for path in modules}
+        assert {linear.name for linear in arch.linears} <= found
+
+
+def test_default_lora_targets_are_those_of_peft():
+    found = importlib.util.find_spec("peft")
+    if found is None or not found.submodule_search_locations:
+        pytest.skip("peft is not installed")
+    source = Path(found.submodule_search_locations[0], "utils", "constants.py").read_text()
+    text = source.partition("TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING = ")[2].partition("\n}")[0] + "}"
+    theirs = ast.literal_eval(text)
+    ours = {name: family["lora_targets"] for name, family in FAMILIES.items() if family["lora_targets"]}
+    assert ours == {name: theirs[name] for name in ours}
