@@ -1,0 +1,113 @@
+"""Facts that one line of a log states. What to look for is data: rules/evidence, entries with a `pattern`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from oomdoctor import knowledge
+from oomdoctor.case import Value
+from oomdoctor.sources.log.page import Finding, Page
+from oomdoctor.sources.log.values import clean, typed
+
+_MOST = 400  # lines looked at for one pattern: banners repeat once a rank and run, not more
+_PREFIXES_MOST = 4  # wrappers around one message, such as a bar, a rank and a logger
+
+
+def find_all(page: Page) -> Iterator[Finding]:
+    """What the patterns of rules/evidence find on the page, pattern by pattern."""
+    for entry in knowledge.load("evidence").values():
+        if "pattern" in entry:
+            yield from find(page, entry)
+
+
+def find(page: Page, entry: Mapping[str, Any]) -> Iterator[Finding]:
+    """What one pattern finds: on all its lines, or on the first or last that it matches (`take`).
+
+    The pattern is tried on the message without its logger's prefix, or on the line as it is (`whole`).
+    """
+    take = entry.get("take", "all")
+    holding = page.holding_last if take == "last" else page.holding
+    for at in holding(entry["anchor"], _MOST):
+        text = page.line(at) if entry.get("whole") else message(page.line(at))
+        match = re_of(entry["pattern"]).search(text)
+        if match:
+            for key, value in _facts(entry, match).items():
+                yield Finding(at, key, value, entry.get("inferred", False))
+            if take != "all":
+                return
+
+
+def message(line: str) -> str:
+    """A line without the prefixes that loggers and banners put before the message."""
+    for _ in range(_PREFIXES_MOST):
+        rest = next((line[match.end() :] for prefix in _prefixes() if (match := prefix.match(line))), None)
+        if not rest:
+            break
+        line = rest
+    return line.strip()
+
+
+@cache
+def re_of(pattern: str) -> re.Pattern[str]:
+    """The compiled pattern; compiled only when its anchor was seen, for that costs more than the search."""
+    return re.compile(pattern)
+
+
+@cache
+def _prefixes() -> tuple[re.Pattern[str], ...]:
+    return tuple(re.compile(prefix) for prefix in knowledge.lookup("evidence/prefixes/prefixes"))
+
+
+def _facts(entry: Mapping[str, Any], match: re.Match[str]) -> dict[str, Value]:
+    groups = {name: text for name, raw in match.groupdict().items() if raw is not None and (text := clean(raw))}
+    facts: dict[str, Value] = dict(entry.get("sets", {}))
+    for key, template in entry.get("keys", {}).items():
+        value = _value(key, template, groups, entry.get("reads", {}).get(key))
+        if value is not None:
+            facts[key] = value
+    for group, words in entry.get("values", {}).items():
+        facts.update(words.get(groups.get(group, "").lower(), {}))
+    return facts
+
+
+def _value(key: str, template: str, groups: Mapping[str, str], reader: str | None) -> Value | None:
+    """The value of a key: a group's text, or a template such as `{org}/{name}` filled from several."""
+    if "{" not in template:
+        text = groups.get(template)
+    else:
+        try:
+            text = template.format_map(groups)
+        except KeyError:
+            return None
+    if text is None:
+        return None
+    return _READERS[reader](text) if reader else typed(key, text)
+
+
+def _gib_as_mib(text: str) -> int:
+    return round(float(text.replace(",", ".")) * 1024)
+
+
+def _mib(text: str) -> int:
+    return int(float(text))
+
+
+def _sm(text: str) -> float:
+    """`120` of `sm_120` is compute capability 12.0."""
+    return int(text) / 10
+
+
+def _list_length(text: str) -> int:
+    return len([part for part in text.split(",") if part.strip()])
+
+
+# What a number needs before it is a value of the key.
+_READERS: Mapping[str, Callable[[str], Value]] = {
+    "gib_as_mib": _gib_as_mib,
+    "mib": _mib,
+    "sm": _sm,
+    "list_length": _list_length,
+}
