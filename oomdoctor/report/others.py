@@ -32,14 +32,17 @@ def alternative_text(page: Page, other: Plan, plan: Plan) -> str:
     words = {"prefer": page.word(f"alternative_{other.prefer}"), "colon": page.mark("colon")}
     if other.rules == plan.rules:
         return page.word("alternative_same", **words)
-    titles = page.mark("comma").join(page.say(step.rule.title) for step in other.steps)
-    return page.word(
-        "alternative",
-        **words,
-        rules=titles or page.word("alternative_no_rules"),
-        verdict=page.word("verdict_" + {True: "fits", False: "lacks", None: "unknown"}[other.fits]),
-        time=time_text(page, other),
-    )
+    return page.word("alternative", **words, **plan_words(page, other))
+
+
+def plan_words(page: Page, plan: Plan) -> dict[str, str]:
+    """A plan's rules, verdict and time, in words."""
+    titles = page.mark("comma").join(page.say(step.rule.title) for step in plan.steps)
+    return {
+        "rules": titles or page.word("alternative_no_rules"),
+        "verdict": page.word("verdict_" + {True: "fits", False: "lacks", None: "unknown"}[plan.fits]),
+        "time": time_text(page, plan),
+    }
 
 
 def time_text(page: Page, plan: Plan) -> str:

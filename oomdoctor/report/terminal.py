@@ -40,7 +40,7 @@ def show(findings: Findings, lang: str, console: Console) -> None:
     if case.crash is not None or findings.plan is None:
         crash_section(page, case.crash)
     why_section(page, findings.diagnosis)
-    _bill(page, findings)
+    bill_of_findings(page, findings)
     facts_section(page, case.facts)
     notes_section(page, findings.notes)
     if findings.plan is not None:
@@ -71,7 +71,8 @@ def show_rule(rule: Rule, lang: str, console: Console) -> None:
     rule_section(Page(console, lang), rule)
 
 
-def _bill(page: Page, findings: Findings) -> None:
+def bill_of_findings(page: Page, findings: Findings) -> None:
+    """The bill with what the card offers and who holds the rest, or why there is none."""
     case = findings.case
     if findings.bill is None:
         if findings.plan is not None:

@@ -1,4 +1,4 @@
-"""Hand-made findings: a LLaMA-2-7B LoRA run on a 3090 that died in the backward pass. No figure comes from the program."""
+"""Hand-made findings: a LoRA run of LLaMA-2-7B on a 3090 that died in the backward pass. All figures are made up."""
 
 from __future__ import annotations
 
