@@ -69,9 +69,9 @@ class NumberedPort:
         prompt = _word("number", self.lang) if chosen is None else _word("number_default", self.lang, default=chosen)
         while True:
             answer = self.read(f"{prompt}: ").strip()
-            number = chosen if not answer else _number(answer)
-            if number is not None and 1 <= number <= len(choices):
-                return choices[number - 1].value
+            taken = chosen if not answer else _number(answer)
+            if taken is not None and 1 <= taken <= len(choices):
+                return choices[taken - 1].value
             self._say(_word("bad_number", self.lang, count=len(choices)))
 
     def text(self, message: str, default: str = "", validate: Validate | None = None, hint: str = "") -> str:
