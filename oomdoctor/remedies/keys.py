@@ -21,6 +21,7 @@ _NUMBER, _FLAG, _TEXT = Field("number"), Field("flag"), Field("text")
 # machine.*: of the card that the run must fit; foreign, desktop and own leftovers are what others hold on it.
 # crash.request_fits: the failed request was smaller than what was free (a cap, or a limit of driver or system).
 # crash.foreign_bytes: what the message says that other processes held. crash.notebook: the log is from a notebook.
+# crash.cause: the diagnosis. crash.impossible: weights, gradients and optimizer states alone exceed the card.
 # share.*: part of the bill's peak, 0 to 1. bill.missing_bytes: what the peak exceeds the usable memory by.
 DERIVED: Mapping[str, Field] = {
     "machine.foreign_bytes": _NUMBER,
@@ -31,6 +32,8 @@ DERIVED: Mapping[str, Field] = {
     "machine.host_ram_bytes": _NUMBER,
     "machine.compute_capability": _NUMBER,
     "machine.os": _TEXT,
+    "machine.shm_bytes": _NUMBER,
+    "allocator.expandable_segments": _FLAG,
     "crash.kind": Field("choice", KINDS),
     "crash.phase": Field("choice", PHASES),
     "crash.confidence": Field("choice", ("high", "medium", "low")),
@@ -53,17 +56,31 @@ DERIVED: Mapping[str, Field] = {
     "crash.framework": _TEXT,
     "crash.signature": _TEXT,
     "crash.notebook": _FLAG,
+    "crash.happened": _FLAG,
+    "crash.cause": _TEXT,
+    "crash.impossible": _FLAG,
     "share.weights": _NUMBER,
     "share.gradients": _NUMBER,
     "share.optimizer_states": _NUMBER,
     "share.activations": _NUMBER,
     "share.logits": _NUMBER,
     "share.temporaries": _NUMBER,
+    "share.unexplained": _NUMBER,
     "bill.known": _FLAG,
+    "bill.phase": Field("choice", PHASES),
     "bill.missing_bytes": _NUMBER,
     "bill.peak_bytes": _NUMBER,
     "bill.usable_bytes": _NUMBER,
 }
+
+
+# What a change may set beside run-card keys: what others hold on the card, and the allocator.
+CHANGEABLE = (
+    "machine.foreign_bytes",
+    "machine.own_leftover_bytes",
+    "machine.desktop_bytes",
+    "allocator.expandable_segments",
+)
 
 
 def field_of(key: str) -> Field | None:
