@@ -58,7 +58,7 @@ def block_at(page: Page, at: int, word: str) -> Block | None:
     line = page.line(at)
     found = line.find(word)
     before, after = line[:found], line[found + len(word) :].lstrip("'\" ")
-    if before.endswith(("--", "-")) or "--" in line and _is_override(before, after):
+    if before.endswith(("--", "-")) or ("--" in line and _is_override(before, after)):
         return _command(page, at)
     if _SOURCE.match(line):
         return None

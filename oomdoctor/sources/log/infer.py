@@ -41,7 +41,10 @@ def refined(facts: Sequence[Fact]) -> list[Fact]:
         value = "nf4-double" if double.value is True else "nf4"
     if value == four_bit.value:
         return list(facts)
-    return [*facts, Fact("quantization", value, (double or kind or four_bit).source, (double or kind or four_bit).reason)]
+    return [
+        *facts,
+        Fact("quantization", value, (double or kind or four_bit).source, (double or kind or four_bit).reason),
+    ]
 
 
 Inferred = tuple[str, Value, str, Text]
@@ -66,7 +69,12 @@ def _world_size(known: Mapping[str, Value]) -> Iterator[Inferred]:
         yield "log.world_size", world, "log.total_train_batch_size", reason
     nodes, local = _number(known, "log.nodes") or 1, _number(known, "log.processes_per_node")
     if local:
-        yield "log.world_size", int(nodes * local), "log.processes_per_node", _reason("launched", count=int(nodes * local))
+        yield (
+            "log.world_size",
+            int(nodes * local),
+            "log.processes_per_node",
+            _reason("launched", count=int(nodes * local)),
+        )
 
 
 def _gpu_count(known: Mapping[str, Value]) -> Iterator[Inferred]:

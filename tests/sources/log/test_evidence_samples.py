@@ -13,7 +13,9 @@ from oomdoctor.sources.log.patterns import find, re_of
 ENTRIES = knowledge.load("evidence")
 PATTERNS = {name: entry for name, entry in ENTRIES.items() if "pattern" in entry}
 LINES = [(name, sample) for name, entry in PATTERNS.items() for sample in entry["samples"]]
-TEXTS = [(name, sample) for name, entry in ENTRIES.items() if "settings" in entry for sample in entry.get("samples", ())]
+TEXTS = [
+    (name, sample) for name, entry in ENTRIES.items() if "settings" in entry for sample in entry.get("samples", ())
+]
 
 
 def lines_of(text: str) -> list[Line]:

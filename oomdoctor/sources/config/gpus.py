@@ -1,0 +1,76 @@
+"""The `gpus` entry of a run card where it is no mapping: `RTX 3090`, `2x RTX 3090`, `4`, or a list of cards."""
+
+from __future__ import annotations
+
+import re
+
+from oomdoctor import fields
+from oomdoctor.case import Text, Value
+from oomdoctor.sources.config.nodes import Items, Node, Pairs, Scalar
+
+_TIMES = re.compile(r"(?P<count>\d{1,4})\s*[xX×*]\s*(?P<name>\S.*)")
+_TRAITS = ("name", "memory_mib", "compute_capability")
+
+
+class GpuProblem(ValueError):
+    """A card that cannot be read; `text` says why, `line` where (None: the entry's own line)."""
+
+    def __init__(self, text: Text, line: int | None = None) -> None:
+        super().__init__(text.path)
+        self.text, self.line = text, line
+
+
+def gpu_facts(node: Node) -> dict[str, Value]:
+    """The `gpus.*` facts of the entry. Raises GpuProblem, fields.BadValue."""
+    if isinstance(node, Items):
+        return _unequal([_card(item) for item in node.nodes], node.line)
+    if isinstance(node, Scalar):
+        return {f"gpus.{trait}": value for trait, value in _worded(node.text.strip()).items()}
+    raise GpuProblem(Text("texts/card.gpus"), node.line)
+
+
+def _worded(text: str) -> dict[str, Value]:
+    times = _TIMES.fullmatch(text)
+    if times:
+        return {"count": fields.parse("gpus.count", times["count"]), "name": times["name"]}
+    if text.isdecimal():
+        return {"count": fields.parse("gpus.count", text)}
+    return {"name": text} if text else {}
+
+
+def _card(node: Node) -> dict[str, Value]:
+    """One card of a list: its name, or a mapping of its traits (and a count)."""
+    if isinstance(node, Scalar):
+        return _worded(node.text.strip())
+    if not isinstance(node, Pairs):
+        raise GpuProblem(Text("texts/card.gpus"), node.line)
+    traits: dict[str, Value] = {}
+    for key, value in node.pairs:
+        if key.text not in (*_TRAITS, "count"):
+            near = fields.nearest(f"gpus.{key.text}", [f"gpus.{trait}" for trait in (*_TRAITS, "count")])
+            raise GpuProblem(Text("texts/fields.unknown_key", {"key": f"gpus.{key.text}", "near": near}), key.line)
+        if not isinstance(value, Scalar):
+            raise GpuProblem(Text("texts/fields.bad_list", {"key": f"gpus.{key.text}"}), key.line)
+        traits[key.text] = fields.parse(f"gpus.{key.text}", value.text)
+    return traits
+
+
+def _unequal(cards: list[dict[str, Value]], line: int) -> dict[str, Value]:
+    """Cards that differ: how many, each one's traits under `gpus.N.`, and the smallest as the one that a run must fit
+    (a replica needs the same memory on each). Where no size is given, only what all have in common is said."""
+    each = [{trait: card[trait] for trait in _TRAITS if trait in card} for card in cards for _ in range(_count(card))]
+    if not each:
+        raise GpuProblem(Text("texts/card.gpus"), line)
+    facts: dict[str, Value] = {"gpus.count": len(each)}
+    if all("memory_mib" in card for card in each):
+        common = min(each, key=lambda card: int(card["memory_mib"]))  # type: ignore[arg-type]
+    else:
+        common = {trait: value for trait, value in each[0].items() if all(card.get(trait) == value for card in each)}
+    facts.update({f"gpus.{trait}": value for trait, value in common.items()})
+    if any(card != each[0] for card in each):
+        facts.update({f"gpus.{at}.{trait}": value for at, card in enumerate(each) for trait, value in card.items()})
+    return facts
+
+
+def _count(card: dict[str, Value]) -> int:
+    return min(int(card.get("count", 1)), 4096)  # type: ignore[arg-type]
