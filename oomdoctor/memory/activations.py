@@ -121,7 +121,7 @@ def _mlp(job: Job) -> float:
     routed = 4.0 * job.arch.hidden_size * E * job.arch.num_experts_per_tok if job.arch.num_experts else 0.0
     if job.arch.gated_mlp:
         return 3.0 * E * f + product + routed  # gate, its activation, up
-    if job.arch.hidden_act == "gelu_new":
+    if job.arch.hidden_act == "gelu_new" and job.run.framework is not None:
         return 4.0 * E * f + product  # x, x/2, tanh, 1 + tanh
     if job.arch.hidden_act in _BEFORE_ACTIVATION:
         return float(max(E * f, product))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from oomdoctor.case import Architecture, Run
-from oomdoctor.memory import optimizer, overhead, sharding
+from oomdoctor.memory import optimizer, overhead, sharding, trained
 from oomdoctor.memory.job import Job, job_of
 from oomdoctor.memory.lines import Bill, Line, PhaseBill, Range, total
 from oomdoctor.memory.peak import Moment, moments, step_of
-from oomdoctor.memory.weights import QUANTIZED_BYTES, counts, layer_parameters
+from oomdoctor.units import MIB, show_bytes
+from oomdoctor.memory.weights import QUANTIZED_BYTES, counts
 
 # Flat keys without which there is no bill. The other keys that it reads have a derivation (see `job`).
 NEEDED: tuple[str, ...] = (
@@ -40,13 +41,11 @@ class Missing(Exception):
 def bill_of(run: Run, arch: Architecture) -> Bill:
     """The bill of one card. Raises Missing where a field of NEEDED is None."""
     job = _job(run, arch)
-    trainable = trainable_parameters(job)
-    static = _static(job, trainable)
-    step = step_of(job, trainable)
+    static, step = _static(job), step_of(job)
     phases = [_phase(job, "model_load", (static[0],), Moment("load", "model_load"))]
     for name in ("forward", "loss", "backward", "optimizer_step"):
         worst = max((m for m in moments(step) if m.phase == name), key=lambda moment: moment.total)
-        phases.append(_phase(job, name, (*static, *_buffers(job, trainable)), worst))
+        phases.append(_phase(job, name, (*static, *_buffers(job)), worst))
     peak = max(phases, key=lambda phase: phase.total.likely)
     device = peak.total
     return Bill(
@@ -55,7 +54,7 @@ def bill_of(run: Run, arch: Architecture) -> Bill:
         allocated=total(line.size for line in peak.lines if line.key not in _UNCOUNTED + ("allocator_slack",)),
         reserved=total(line.size for line in peak.lines if line.key not in _UNCOUNTED),
         device=device,
-        trainable_parameters=trainable,
+        trainable_parameters=trained.trainable_parameters(job),
         parameters=counts(arch).total,
     )
 
@@ -66,9 +65,9 @@ _UNCOUNTED = ("context", "nccl", "paged_states")
 def static_bytes(run: Run, arch: Architecture) -> tuple[Line, ...]:
     """Weights, gradients and optimizer states alone: below this nothing that concerns activations can help."""
     job = _job(run, arch)
-    trainable = trainable_parameters(job)
-    size = round(trainable * job.gradient_bytes * sharding.gradient_share(job))
-    return (*_static(job, trainable), _exact("gradients", size, _times(trainable, job.gradient_bytes), "autograd"))
+    share, gradients = sharding.gradient_share(job), trained.gradients(job)
+    formula = _times(trained.trainable_parameters(job), gradients) + _shared(share)
+    return *_static(job), _exact("gradients", round(gradients * share), formula, "one for each trained number")
 
 
 def _job(run: Run, arch: Architecture) -> Job:
@@ -78,28 +77,12 @@ def _job(run: Run, arch: Architecture) -> Job:
     return job_of(run, arch)
 
 
-def trainable_parameters(job: Job) -> int:
-    """Parameters that the optimizer sees."""
-    if job.adapters:
-        return job.adapters.trainable
-    if job.run.method == "freeze":
-        return job.saved_layers * layer_parameters(job.arch)
-    return counts(job.arch).total
-
-
-def _static(job: Job, trainable: int) -> tuple[Line, ...]:
-    per_parameter = optimizer.state_bytes_per_parameter(job)
-    states = round(trainable * per_parameter * sharding.state_share(job))
+def _static(job: Job) -> tuple[Line, ...]:
+    share, states = sharding.state_share(job), trained.states(job)
     paged = optimizer.kind_of(job.run.optim or "").paged
-    return (
-        _weights(job),
-        _exact(
-            "paged_states" if paged else "optimizer_states",
-            states,
-            f"{_times(trainable, per_parameter)}{_shared(sharding.state_share(job))}",
-            f"states of {job.run.optim}",
-        ),
-    )
+    key = "paged_states" if paged else "optimizer_states"
+    formula = _times(trained.trainable_parameters(job), states) + _shared(share)
+    return _weights(job), _exact(key, round(states * share), formula, f"states of {job.run.optim}")
 
 
 def _weights(job: Job) -> Line:
@@ -116,9 +99,9 @@ def _weights(job: Job) -> Line:
     return _exact("weights", round(size * share), formula + _shared(share), "parameter count x bytes of their dtype")
 
 
-def _buffers(job: Job, trainable: int) -> tuple[Line, ...]:
+def _buffers(job: Job) -> tuple[Line, ...]:
     gathered = sharding.gathered_bytes(job)
-    low, likely, high = (size + gathered for size in sharding.bucket_bytes(job, trainable))
+    low, likely, high = (size + gathered for size in sharding.bucket_bytes(job, trained.gradients(job)))
     collected = sharding.gathered_logits(job)
     work = overhead.workspace(job)
     size = Range(low + collected, likely + collected, high + collected)
@@ -133,18 +116,28 @@ def _buffers(job: Job, trainable: int) -> tuple[Line, ...]:
 def _phase(job: Job, name: str, lasting: tuple[Line, ...], moment: Moment) -> PhaseBill:
     lines = [*lasting, *_moving(job, moment)]
     unit = round(sharding.block_bytes(job, gathered=True)) if sharding.divides_weights(job) else 0
-    lines += [
-        Line("allocator_slack", overhead.slack(job, moment.total, unit), f"share of {moment.total:.3g} B", "allocator"),
+    outside = [
         Line("context", overhead.context(job), "CUDA context and kernels", "measured, ml-engineering"),
         Line("nccl", overhead.communication(job), "NCCL buffers", "measured, ml-engineering"),
+    ]
+    used = total(line.size for line in (*lines, *outside)).likely
+    room = round(_FULL * job.run.gpu_memory_mib * MIB) - used if job.run.gpu_memory_mib else None
+    fixed = moment.gradients + (moment.temporaries if name == "optimizer_step" else 0)
+    moving = moment.total - fixed
+    size = overhead.slack(job, moment.logits, moving, fixed, unit, room)
+    lines += [
+        Line("allocator_slack", size, f"share of {show_bytes(moving)} that comes and goes", "allocator"),
+        *outside,
     ]
     return PhaseBill(name, tuple(line for line in lines if line.size.high > 0))
 
 
+_FULL = 0.99  # of the card: the cache grows in segments and leaves a last piece
+
 # How far each moving line can be off: versions and details that no card names.
 _SPREAD = {
-    "activations": (0.85, 1.2),
-    "logits": (0.67, 1.2),  # 8 B per logit where nothing is upcast, 14 B in old loss code
+    "activations": (0.85, 1.15),
+    "logits": (0.7, 1.15),  # 8 B per logit where nothing is upcast, 16 B in old loss code
     "gradients": (1.0, 1.0),
     "temporaries": (0.7, 1.2),
     "quantization_temporaries": (0.5, 2.0),
@@ -173,8 +166,8 @@ def _exact(key: str, size: int, formula: str, source: str) -> Line:
     return Line(key, Range(size, size, size), formula, source)
 
 
-def _times(count: float, each: float) -> str:
-    return f"{count:.4g} parameters x {each:.4g} B"
+def _times(count: int, size: int) -> str:
+    return f"{count:.4g} parameters x {size / max(1, count):.4g} B"
 
 
 def _shared(share: float) -> str:

@@ -14,6 +14,7 @@ ZERO = ("zero1", "zero2", "zero3")
 _SHARDED = (*ZERO, "fsdp")
 # Preference training puts the chosen and the rejected answer into one batch (TRL's concatenated_forward).
 _SEQUENCES_PER_SAMPLE = {"dpo": 2, "orpo": 2, "reward": 2}
+_PEFT_TAKES_DTYPE, _PEFT_UPCASTS = (0, 6), (0, 12)  # adapters take the dtype of the weight; autocast_adapter_dtype
 _FREEZE_LAYERS = 2  # LLaMA-Factory's freeze_trainable_layers
 
 
@@ -138,8 +139,8 @@ def _linear_bytes(run: Run, residual: int, autocast: bool) -> int:
 def _trained_bytes(run: Run, loaded: int) -> tuple[int, int, bool]:
     """Bytes of a trained number and of its gradient, and whether there is an fp32 master copy beside.
 
-    Not said: full training trains the weights as loaded; adapters are fp32 since PEFT 0.12 (autocast_adapter_dtype),
-    before that of the model's dtype; DeepSpeed with mixed precision keeps an fp32 master.
+    Not said: full training trains the weights as loaded; adapters are fp32 since PEFT 0.12 (autocast_adapter_dtype) and
+    before 0.6, of the model's dtype between; DeepSpeed with mixed precision keeps an fp32 master.
     """
     said = run.trainable_dtype
     if said is None and run.parallelism in ZERO and run.mixed_precision not in (None, "no"):
@@ -149,7 +150,7 @@ def _trained_bytes(run: Run, loaded: int) -> tuple[int, int, bool]:
     if said is not None:
         size = int(BYTES[said])
     elif run.method == "lora":
-        size = 4 if version(run.versions, "peft") >= (0, 12) else loaded
+        size = loaded if _PEFT_TAKES_DTYPE <= version(run.versions, "peft") < _PEFT_UPCASTS else 4
     else:
         size = loaded
     return size, size, False

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from oomdoctor.memory.job import Job
 
 _TORCHTUNE_CHUNKS = 8  # CEWithChunkedOutputLoss(num_output_chunks=8)
+# Their training step lets the model's outputs go before backward; a loop of one's own (`outputs.loss.backward()`) keeps
+# the logits alive. Where the framework is unknown it may be either; the dearer is assumed.
+_TRAINERS = ("transformers", "trl", "axolotl", "llamafactory", "ms-swift", "unsloth", "lightning", "torchtune")
 _TRL_CHUNK = 256  # tokens that TRL's chunked_nll takes at a time, checkpointed
 
 
@@ -36,12 +39,15 @@ def loss_of(job: Job) -> Loss:
         return Loss(E * V * T, E * V * T, 2 * E * V * T, f"{T} tokens x {V} x {E} B x 2")
     if kernel == "chunked":
         return _chunked(job, T, V, E)
+    held = 0 if job.run.framework in _TRAINERS else E
+    if E < 4 and not (job.arch.upcasts_logits or job.autocast):
+        return Loss((E + held) * V * T, 2 * E * V * T, (3 * E + held) * V * T, f"{T} tokens x {V} x {3 * E + held} B")
     upcast = 4 if E < 4 else 0
     return Loss(
-        kept=4 * V * T,
+        kept=(4 + held) * V * T,
         forward=(4 + E + upcast) * V * T,
-        backward=12 * V * T,
-        formula=f"{T} tokens x {V} x 12 B",
+        backward=(12 + held) * V * T,
+        formula=f"{T} tokens x {V} x {12 + held} B",
     )
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from oomdoctor.memory.job import Job
 from oomdoctor.memory.versions import Version
 
 _FUSED_BY_DEFAULT = ((4, 54), (2, 8))  # transformers, torch: `adamw_torch` stays foreach, the default is fused
@@ -19,14 +18,14 @@ class Kind:
     """per_parameter: state bytes where the state has a size of its own; dtypes: tensors of the parameter's dtype.
 
     workspace: parameter-sized tensors (of the parameter's dtype) alive within a step. paged: in managed memory, outside
-    torch's allocator. embeddings_32bit: transformers keeps the states of embeddings in 32 bits (bitsandbytes).
+    torch's allocator. tables_in_32_bits: transformers keeps the states of embeddings so (bitsandbytes' override).
     """
 
     dtypes: float = 0.0
     per_parameter: float = 0.0
     workspace: float = 0.0
     paged: bool = False
-    embeddings_32bit: bool = False
+    tables_in_32_bits: bool = False
 
 
 _FOREACH, _NONE = 1.0, 0.0
@@ -47,25 +46,12 @@ def kind_of(optim: str) -> Kind:
     if "ademamix" in name:
         return Kind(per_parameter=3.05, paged=paged) if bits8 else Kind(dtypes=3.0, paged=paged)
     if bits8:  # two states of a byte, blocks of 256 with an fp32 scale each
-        return Kind(per_parameter=2.03, paged=paged, embeddings_32bit=not torchao)
+        return Kind(per_parameter=2.03, paged=paged, tables_in_32_bits=not torchao)
     if bits4:
         return Kind(per_parameter=1.06)
     if "bnb" in name or paged:
         return Kind(per_parameter=8.0, paged=paged)
     return Kind(dtypes=2.0, workspace=_NONE if "fused" in name or "anyprecision" in name else _FOREACH)
-
-
-def state_bytes_per_parameter(job: Job) -> float:
-    """Bytes of state, the fp32 master copy included where there is one."""
-    kind = kind_of(job.run.optim or "adamw_torch")
-    number = 4 if job.master else job.trained_bytes
-    return kind.dtypes * number + kind.per_parameter + (4 if job.master else 0)
-
-
-def workspace_per_parameter(job: Job) -> float:
-    """Bytes alive only within the step."""
-    kind = kind_of(job.run.optim or "adamw_torch")
-    return kind.workspace * (4 if job.master else job.trained_bytes)
 
 
 def default_is_fused(transformers: Version, torch: Version) -> bool:

@@ -12,14 +12,19 @@ from oomdoctor.memory.lines import Range
 from oomdoctor.units import MIB
 
 _HOPPER = 9.0
-_CONTEXT = Range(300 * MIB, 480 * MIB, 900 * MIB)
-_CONTEXT_HOPPER = Range(450 * MIB, 600 * MIB, 1000 * MIB)  # more kernels to load
+_CONTEXT = Range(400 * MIB, 700 * MIB, 1000 * MIB)
+_CONTEXT_HOPPER = Range(450 * MIB, 750 * MIB, 1100 * MIB)  # more kernels to load
 _NCCL = Range(300 * MIB, 800 * MIB, 2000 * MIB)
 
-# Slack as a share of what is allocated beyond the resting weights and states.
-_SLACK = (0.03, 0.12, 0.35)
-_SLACK_VARYING = (0.08, 0.25, 0.60)  # lengths differ from step to step, so cached blocks seldom fit again
-_SLACK_EXPANDABLE = (0.01, 0.03, 0.08)
+# Slack as shares of what comes and goes with the batch: low, likely, high.
+_SLACK = (0.03, 0.08, 0.30)
+_SLACK_LOGITS = (0.03, 0.14, 0.40)
+_SLACK_CAST = (0.0, 0.14, 0.10)  # the block of 16-bit logits is of no use to their fp32 successors: 2 of about 14 bytes
+# Lengths differ from step to step: cached blocks seldom fit again. Published runs on roomy cards reserve 1.8 to 3.6 times
+# what they allocate; what a tight card needs back is given back before an allocation fails.
+_SLACK_VARYING = (0.08, 1.0, 2.5)
+_SLACK_FIXED = (0.0, 0.02, 0.05)  # of gradients and of the optimizer's workspace, the same in each step
+_FLOOR = (20 * MIB, 60 * MIB, 300 * MIB)  # half-filled segments left by loading
 
 
 def context(job: Job) -> Range:
@@ -38,11 +43,27 @@ def workspace(job: Job) -> int:
     return 32 * MIB if (job.run.compute_capability or 8.0) >= _HOPPER else 8 * MIB + MIB // 8
 
 
-def slack(job: Job, moving: int, gathered: int) -> Range:
-    """Reserved but not allocated. moving: bytes allocated that come and go within a step.
+def slack(job: Job, logits: int, moving: int, fixed: int, gathered: int, room: int | None) -> Range:
+    """Reserved but not allocated.
 
-    gathered: one unit that FSDP or ZeRO-3 gathers; their side streams keep blocks that others cannot use.
+    moving: bytes that come and go with the batch; fixed: with the step, always of the same sizes. gathered: one unit that
+    FSDP or ZeRO-3 gathers; the blocks of their side streams are no use to others. room: what the card has left.
     """
-    varying = job.run.padding == "longest" and not job.run.packing
-    low, likely, high = _SLACK_VARYING if varying else _SLACK
-    return Range(round(low * moving), round(likely * moving) + 2 * gathered, round(high * moving) + 4 * gathered)
+    cast = logits if job.linear_bytes == 2 else 0
+    least = [
+        floor + loss * logits + half * cast + share * (moving - logits) + same * fixed + units * gathered
+        for floor, loss, half, share, same, units in zip(
+            _FLOOR, _SLACK_LOGITS, _SLACK_CAST, _SLACK, _SLACK_FIXED, _UNITS, strict=True
+        )
+    ]
+    if job.run.padding != "longest" or job.run.packing:
+        return Range(*(round(size) for size in least))
+    roomy = [_up_to(room, size + share * moving) for size, share in zip(least, _SLACK_VARYING, strict=True)]
+    return Range(*(round(max(small, large)) for small, large in zip(least, roomy, strict=True)))
+
+
+_UNITS = (0, 3, 6)
+
+
+def _up_to(room: int | None, size: float) -> float:
+    return size if room is None else min(size, max(0, room))

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from oomdoctor.memory import attention, optimizer, sharding
+from oomdoctor.memory import attention, sharding, trained
 from oomdoctor.memory.activations import Saved, mlp_width, norm_per_token, saved_by_block
 from oomdoctor.memory.job import Job
 from oomdoctor.memory.loss import Loss, loss_of
+
+
+# auto_gptq's torch path shifts the packed weights apart in int32, narrows them to a byte and scales them in fp16.
+_GPTQ_UNPACKING = 4 + 1 + 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +50,15 @@ class Step:
     earlier: int  # of micro-batches before, alive from the start
     dequantized: int
     cast: int
-    trainable: int
 
 
-def step_of(job: Job, trainable: int) -> Step:
-    """The parts of one step. trainable: parameters that get a gradient."""
+def step_of(job: Job) -> Step:
+    """The parts of one step."""
     arch, T = job.arch, job.tokens
     block = saved_by_block(job)
     whole, ends = block.total(T), job.residual_bytes * arch.hidden_size * T
     kept, again = _checkpointed(job, whole, ends)
-    gradients = round(trainable * job.gradient_bytes * sharding.gradient_share(job))
+    gradients = round(trained.gradients(job) * sharding.gradient_share(job))
     accumulates = (job.run.gradient_accumulation_steps or 1) > 1
     head_input = job.linear_bytes * arch.hidden_size if job.full else 0
     return Step(
@@ -69,7 +72,6 @@ def step_of(job: Job, trainable: int) -> Step:
         earlier=gradients if accumulates else 0,
         dequantized=_dequantized(job),
         cast=_cast_cache(job) if job.checkpointing == "full" else 0,
-        trainable=trainable,
     )
 
 
@@ -93,10 +95,10 @@ def _dequantized(job: Job) -> int:
     """The widest weight at work: bitsandbytes unpacks one at a time; GPTQ's layers keep theirs for backward."""
     if not job.quantized:
         return 0
-    if (job.run.quantization or "").startswith("gptq"):
-        return 2 * sharding.block_linear_weights(job)
     linear = sharding.largest_linear(job)
     numbers = linear.inputs * linear.outputs if linear else 0
+    if (job.run.quantization or "").startswith("gptq"):
+        return 2 * sharding.block_linear_weights(job) + _GPTQ_UNPACKING * numbers
     loaded = 4 if job.run.torch_dtype == "float32" else 2
     compute = 4 if job.run.bnb_4bit_compute_dtype == "float32" and job.run.quantization != "int8" else 2
     return numbers * (loaded + (compute if compute != loaded else 0))
@@ -144,9 +146,8 @@ def _optimizer(step: Step) -> Moment:
     """The step itself: its workspace, and with an fp32 master the gradients' fp32 copies."""
     job = step.job
     share = sharding.state_share(job)
-    numbers = step.trainable * share
+    numbers = trained.trainable_parameters(job) * share
     if job.zero_stage == 3:
         numbers = min(numbers, sharding.SUB_GROUP)
     copies = numbers * (4 + (2 if job.zero_stage else 0)) if job.master else 0
-    workspace = numbers * optimizer.workspace_per_parameter(job)
-    return Moment("O", "optimizer_step", 0, 0, step.gradients, round(copies + workspace))
+    return Moment("O", "optimizer_step", 0, 0, step.gradients, round(copies + trained.workspace(job) * share))

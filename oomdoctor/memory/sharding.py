@@ -74,11 +74,10 @@ def whole_bytes(job: Job) -> float:
     return job.arch.num_hidden_layers * block_bytes(job, gathered=True) + root_bytes(job)
 
 
-def bucket_bytes(job: Job, trainable: int) -> tuple[int, int, int]:
+def bucket_bytes(job: Job, gradients: int) -> tuple[int, int, int]:
     """Buffers for gradients on their way: low, likely, high."""
     if job.run.parallelism == "ddp":  # buckets are a second set of gradients (gradient_as_bucket_view is off)
-        size = trainable * job.gradient_bytes
-        return size, size, size
+        return gradients, gradients, gradients
     if job.zero_stage in (1, 2):  # two buffers: overlap_comm
         low, likely, high = (2 * elements * job.gradient_bytes for elements in BUCKET_ELEMENTS)
         return low, likely, high

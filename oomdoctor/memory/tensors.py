@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from oomdoctor.case import Architecture, Run
 from oomdoctor.memory import sharding
 from oomdoctor.memory.activations import mlp_width
-from oomdoctor.memory.bill import NEEDED, Missing, trainable_parameters
+from oomdoctor.memory.bill import NEEDED, Missing
 from oomdoctor.memory.job import Job, job_of
+from oomdoctor.memory.trained import trainable_parameters
 from oomdoctor.memory.weights import counts
 from oomdoctor.units import GIB, KIB, MIB
 

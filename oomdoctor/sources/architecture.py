@@ -121,6 +121,8 @@ class _Reader:
             attention_dropout=self._share("attention_dropout"),
             hidden_dropout=self._share("hidden_dropout"),
             soft_cap=bool(self.config.get("attn_logit_softcapping")),
+            hidden_act=str(self.config.get("hidden_act") or self.config.get("activation_function") or ""),
+            upcasts_logits=family.get("upcasts_logits", True),
             lora_targets=tuple(family["lora_targets"]),
         )
 

@@ -1,0 +1,63 @@
+"""What is trained: how many parameters, of which bytes, and what their gradients and optimizer states weigh."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from oomdoctor.memory import optimizer
+from oomdoctor.memory.job import Job
+from oomdoctor.memory.weights import counts, layer_parameters
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Trained parameters of one dtype."""
+
+    parameters: int
+    bytes_each: int
+    tables: int = 0  # those of embedding tables among them
+
+
+def parts(job: Job) -> tuple[Part, ...]:
+    """The trained parameters by dtype: copies of whole modules keep the model's dtype where adapters are fp32."""
+    if job.adapters:
+        copies = job.adapters.copies
+        own = job.trained_bytes if job.master else job.other_bytes
+        found = (Part(job.adapters.adapters, job.trained_bytes), Part(copies, own, copies))
+        return tuple(part for part in found if part.parameters)
+    if job.run.method == "freeze":
+        return (Part(job.saved_layers * layer_parameters(job.arch), job.trained_bytes),)
+    found_counts = counts(job.arch)
+    return (Part(found_counts.total, job.trained_bytes, found_counts.embedding),)
+
+
+def trainable_parameters(job: Job) -> int:
+    """Parameters that the optimizer sees."""
+    return sum(part.parameters for part in parts(job))
+
+
+def gradients(job: Job) -> int:
+    """Bytes of all gradients, undivided."""
+    return sum(part.parameters * part.bytes_each for part in parts(job))
+
+
+def states(job: Job) -> int:
+    """Bytes of all optimizer states, undivided; the fp32 master copy counts with them."""
+    kind = optimizer.kind_of(job.run.optim or "")
+    return round(sum(_states(job, part, kind) for part in parts(job)))
+
+
+def _states(job: Job, part: Part, kind: optimizer.Kind) -> float:
+    number = 4 if job.master else part.bytes_each
+    size = part.parameters * (kind.dtypes * number + kind.per_parameter + (4 if job.master else 0))
+    if kind.tables_in_32_bits:
+        size += part.tables * (8 - kind.per_parameter)
+    return size
+
+
+def workspace(job: Job) -> int:
+    """Bytes alive only within the optimizer's step, undivided."""
+    kind = optimizer.kind_of(job.run.optim or "")
+    if job.zero_stage:  # DeepSpeed steps with its own fused Adam
+        return 0
+    return round(sum(part.parameters * kind.workspace * (4 if job.master else part.bytes_each) for part in parts(job)))
