@@ -91,9 +91,7 @@ def _entry(card: _Card, key: str, node: Node, line: int) -> None:
     key = ALIASES.get(key, key)
     if key == "gpus" and not isinstance(node, Pairs):
         _gpus(card, node, line)
-    elif (key in _SECTIONS and isinstance(node, Pairs)) or (
-        key.startswith("architecture.") and isinstance(node, Pairs)
-    ):
+    elif isinstance(node, Pairs) and (key in _SECTIONS or key.startswith("architecture.")):
         for inner, value in node.pairs:
             _entry(card, f"{key}.{inner.text.strip()}", value, inner.line)
     elif not _is_null(node):

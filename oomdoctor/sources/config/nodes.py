@@ -84,7 +84,7 @@ def _document(events: Iterator[yaml.Event], path: str) -> Node | None:
     root: Node | None = None
     for event in events:
         if isinstance(event, yaml.DocumentStartEvent) and root is not None:
-            raise UserError(f"{path}:{event.start_mark.line + 1}", _text("documents"))
+            raise UserError(f"{path}:{_line(event)}", _text("documents"))
         if isinstance(event, yaml.NodeEvent):
             root = _node(event, events, path, 0)
     return root
@@ -93,7 +93,7 @@ def _document(events: Iterator[yaml.Event], path: str) -> Node | None:
 def _node(event: yaml.Event, events: Iterator[yaml.Event], path: str, depth: int) -> Node:
     import yaml
 
-    line = event.start_mark.line + 1
+    line = _line(event)
     if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
         raise UserError(f"{path}:{line}", _text("anchors"))
     if depth > _DEPTH_LIMIT:
@@ -108,6 +108,10 @@ def _node(event: yaml.Event, events: Iterator[yaml.Event], path: str, depth: int
         if not isinstance(key, Scalar):
             raise UserError(f"{path}:{key.line}", _text("key_no_word"))
     return Pairs(tuple(zip(keys, values, strict=True)), line)  # type: ignore[arg-type]
+
+
+def _line(event: yaml.Event) -> int:
+    return event.start_mark.line + 1 if event.start_mark else 1
 
 
 def _until_end(events: Iterator[yaml.Event], path: str, depth: int) -> Iterator[Node]:

@@ -33,18 +33,16 @@ def facts_from(facts: Sequence[Fact]) -> list[Fact]:
 def refined(facts: Sequence[Fact]) -> list[Fact]:
     """The same facts, with 4-bit quantization said as exactly as the log allows (double quantization, fp4)."""
     known = {fact.key: fact for fact in facts}
-    four_bit, double, kind = known.get("quantization"), known.get("log.double_quant"), known.get("log.quant_type")
+    four_bit = known.get("quantization")
     if four_bit is None or four_bit.value not in ("nf4", "nf4-double", "fp4"):
         return list(facts)
-    value = str(kind.value) if kind and kind.value in ("nf4", "fp4") else str(four_bit.value)
-    if double and value != "fp4":
-        value = "nf4-double" if double.value is True else "nf4"
-    if value == four_bit.value:
-        return list(facts)
-    return [
-        *facts,
-        Fact("quantization", value, (double or kind or four_bit).source, (double or kind or four_bit).reason),
-    ]
+    kind, double = known.get("log.quant_type"), known.get("log.double_quant")
+    said, value = four_bit, four_bit.value
+    if double is not None and isinstance(double.value, bool):
+        said, value = double, "nf4-double" if double.value else "nf4"
+    if kind is not None and kind.value == "fp4":
+        said, value = kind, "fp4"
+    return [*facts, Fact("quantization", value, said.source, said.reason)] if value != four_bit.value else list(facts)
 
 
 Inferred = tuple[str, Value, str, Text]

@@ -6,6 +6,7 @@ shows; two known keys in one block are needed, so that a sentence with one of th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 

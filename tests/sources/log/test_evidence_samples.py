@@ -13,9 +13,8 @@ from oomdoctor.sources.log.patterns import find, re_of
 ENTRIES = knowledge.load("evidence")
 PATTERNS = {name: entry for name, entry in ENTRIES.items() if "pattern" in entry}
 LINES = [(name, sample) for name, entry in PATTERNS.items() for sample in entry["samples"]]
-TEXTS = [
-    (name, sample) for name, entry in ENTRIES.items() if "settings" in entry for sample in entry.get("samples", ())
-]
+DIALECTS = {name: entry for name, entry in ENTRIES.items() if "settings" in entry}
+TEXTS = [(name, sample) for name, entry in DIALECTS.items() for sample in entry.get("samples", ())]
 
 
 def lines_of(text: str) -> list[Line]:
@@ -52,7 +51,7 @@ def test_a_pattern_is_well_formed(name: str) -> None:
     assert all(_known(key) for key in stated), stated
 
 
-@pytest.mark.parametrize("name", [name for name, entry in ENTRIES.items() if "settings" in entry])
+@pytest.mark.parametrize("name", DIALECTS)
 def test_a_dialect_leads_to_known_keys_with_allowed_values(name: str) -> None:
     for rule in ENTRIES[name]["settings"].values():
         for key, value in _stated(rule):
