@@ -12,8 +12,11 @@ from oomdoctor.texts import plain
 _LONGEST = 60  # characters of a value shown
 
 
-def facts_section(page: Page, facts: Facts) -> None:
-    """Facts by source, then those that lost against a better source, then what is assumed and why."""
+def facts_section(page: Page, facts: Facts, questions: Iterable[Question] = ()) -> None:
+    """Facts by source, then those that lost against a better source, then what is assumed, and why where it matters.
+
+    questions: those whose answer would change the plan.
+    """
     if not facts.won:
         return
     page.heading(page.word("heading_facts"))
@@ -24,7 +27,7 @@ def facts_section(page: Page, facts: Facts) -> None:
     for fact in facts.lost:
         value, source = value_text(fact.value), _source(page, fact.source)
         page.paragraph(page.word("facts_instead", key=fact.key, value=value, source=source))
-    _assumed(page, [fact for fact in shown if fact.assumed])
+    _assumed(page, [fact for fact in shown if fact.assumed], {question.key for question in questions})
 
 
 def questions_section(page: Page, questions: Iterable[Question]) -> None:
@@ -74,13 +77,18 @@ def _found(page: Page, fact: Fact) -> str:
     return page.word("fact_line", fact=words, line=line) if line.isdigit() else words
 
 
-def _assumed(page: Page, facts: list[Fact]) -> None:
-    if facts:
+def _assumed(page: Page, facts: list[Fact], matters: set[str]) -> None:
+    """Each with its reason where the plan hangs on it; the others in one paragraph."""
+    doubtful = [fact for fact in facts if fact.key in matters]
+    if doubtful:
         page.paragraph(page.word("facts_assumed"))
-    for fact in facts:
-        value, reason = value_text(fact.value), page.say(fact.reason)
+    for fact in doubtful:
+        reason = page.say(fact.reason)
         end = f"{page.mark('colon')}{reason}" if reason else ""
-        page.paragraph(f"{fact.key} = {value}{end}", first="[?] ", style="yellow")
+        page.paragraph(f"{fact.key} = {value_text(fact.value)}{end}", first="[?] ", style="yellow")
+    others = [f"{fact.key} = {value_text(fact.value)}" for fact in facts if fact.key not in matters]
+    if others:
+        page.pair(page.word("facts_assumed_too"), page.mark("comma").join(others), style="dim")
 
 
 def _source(page: Page, source: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from oomdoctor.case import Crash, Machine
-from oomdoctor.case import Text as Words
 from oomdoctor.memory.lines import Bill, Line, Range, total
 from oomdoctor.plan import fits
 from oomdoctor.report.page import BAD, GOOD, NARROW, WARN, Page
@@ -15,7 +14,7 @@ from oomdoctor.units import show_bytes
 def bill_section(page: Page, bill: Bill, usable: int | None, total_bytes: int | None = None) -> None:
     """The bill of one run. usable: bytes that the card offers, None where unknown; total_bytes: of the whole card."""
     page.heading(page.word("heading_bill"))
-    page.paragraph(page.word("bill_peak", phase=Words(f"texts/peak.{bill.phase}")))
+    page.paragraph(page.word("bill_peak", phase=page.name("peak", bill.phase)))
     share = f"{100 * bill.trainable_parameters / max(1, bill.parameters):.3g} %"
     page.paragraph(
         page.word("bill_trained", trained=bill.trainable_parameters, parameters=bill.parameters, share=share)
@@ -69,7 +68,7 @@ def _holders(page: Page, machine: Machine, crash: Crash | None) -> Iterator[str]
 
 
 def _row(page: Page, line: Line, peak: int) -> tuple[str, ...]:
-    name, size = page.say(Words(f"texts/line.{line.key}")), line.size
+    name, size = page.name("line", line.key), line.size
     formula = page.say(line.formula)
     if size.low != size.high:
         formula = page.mark("semicolon").join([page.word("bill_range", **_ends(size)), formula])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from oomdoctor.case import Crash, Text
+from oomdoctor.case import Crash
 from oomdoctor.diagnosis import Diagnosis, idle_bytes
 from oomdoctor.report.page import BAD, WARN, Page
 from oomdoctor.units import show_bytes
@@ -18,7 +18,7 @@ def crash_section(page: Page, crash: Crash | None) -> None:
     if crash is None or crash.kind == "not_oom":
         page.signed(page.word("crash_none"), WARN)
         return
-    kind, phase = Text(f"texts/kind.{crash.kind}"), Text(f"texts/phase.{crash.phase}")
+    kind, phase = page.name("kind", crash.kind), page.name("phase", crash.phase)
     page.signed(page.word("crash_at", kind=kind, phase=phase), BAD if crash.fatal else WARN)
     for sentence in _circumstances(page, crash):
         page.paragraph(sentence, indent=2)
@@ -33,7 +33,7 @@ def why_section(page: Page, diagnosis: Diagnosis | None) -> None:
     if diagnosis is None:
         return
     page.heading(page.word("heading_why"))
-    confidence = Text(f"texts/confidence.{diagnosis.confidence}")
+    confidence = page.name("confidence", diagnosis.confidence)
     page.paragraph(page.word("cause", title=diagnosis.title, confidence=confidence), style="bold")
     said = dict.fromkeys(page.say(text) for text in (*diagnosis.because, *diagnosis.impossible))
     for sentence in said:

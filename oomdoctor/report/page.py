@@ -41,6 +41,13 @@ class Page:
         """Punctuation of the page's language, with its space: `colon`, `semicolon`, `comma`."""
         return render(Text(f"texts/report.{name}"), self.lang)
 
+    def name(self, group: str, key: str) -> str:
+        """The words for a key of the program: `texts/GROUP.KEY` (line, phase, kind), or the key where it has none."""
+        try:
+            return self.say(Text(f"texts/{group}.{key}"))
+        except KeyError:
+            return plain(key).replace("_", " ")
+
     def say(self, text: Text | str | None) -> str:
         return " ".join(plain(render(text, self.lang)).split())
 

@@ -41,7 +41,7 @@ def show(findings: Findings, lang: str, console: Console) -> None:
         crash_section(page, case.crash)
     why_section(page, findings.diagnosis)
     bill_of_findings(page, findings)
-    facts_section(page, case.facts)
+    facts_section(page, case.facts, findings.questions)
     notes_section(page, findings.notes)
     if findings.plan is not None:
         skipped_section(page, findings.plan.skipped)

@@ -88,7 +88,7 @@ class Dialogue:
         findings = self.tell(self.examine(self.case))
         findings = self.questions(findings)
         bill_of_findings(self.page, findings)
-        facts_section(self.page, findings.case.facts)
+        facts_section(self.page, findings.case.facts, findings.questions)
         notes_section(self.page, findings.notes)
         findings = self.choose_plan(findings)
         return self.follow(findings)

@@ -153,7 +153,7 @@ def test_a_plan_that_does_not_fit_says_so_at_the_end() -> None:
 
 
 def test_likely_figures_that_fit_without_reserve_are_called_tight() -> None:
-    """22.6 of 23.24 GiB likely; halfway to the high figure it is 23.2, so 11 more GiB of spread make it doubtful."""
+    """Likely 22.60 GiB, high 2 + 1.1 x 20.6 = 24.66 GiB: halfway is 23.63 GiB, more than the 23.24 GiB on offer."""
     findings = samples.findings(bill=samples.bill(2.0, 18.0, 2.0, 0.6), plan=None)
     assert "[!] Likely figures fit" in shown(findings)
 

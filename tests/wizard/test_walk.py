@@ -1,0 +1,360 @@
+"""The dialogue, with a scripted person: what is asked, what is recomputed, what happens after each step."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from oomdoctor.case import Case, Crash, Facts, Text, UserError
+from oomdoctor.doctor import Findings
+from oomdoctor.questions import Question
+from oomdoctor.report.terminal import console
+from oomdoctor.units import GIB
+from oomdoctor.wizard.asking import Reply
+from oomdoctor.wizard.ports import Choice, Validate
+from oomdoctor.wizard.walk import Interrupted, walk
+from tests.report import samples
+
+CRASHED = Case(facts=samples.facts(), crash=samples.crash(), origin="train.log")
+
+
+@dataclass
+class Script:
+    """A person who gives these answers in turn: a value for a select, a line for a text, a block for a paste.
+
+    An answer that is an exception is raised. asked: each message with the values offered.
+    """
+
+    answers: list[Any]
+    console: Console = field(default_factory=lambda: console(plain=True, file=io.StringIO(), width=80))
+    asked: list[tuple[str, list[Any]]] = field(default_factory=list)
+
+    def select(self, message: str, choices: Sequence[Choice], default: Any = None) -> Any:
+        values = [choice.value for choice in choices]
+        self.asked.append((message, values))
+        answer = self.answer()
+        assert answer in values, (message, answer, values)
+        assert default is None or default in values
+        return answer
+
+    def text(self, message: str, default: str = "", validate: Validate | None = None, hint: str = "") -> str:
+        self.asked.append((message, [hint]))
+        answer = self.answer()
+        while validate is not None and validate(answer) is not None:
+            answer = self.answer()
+        return str(answer)
+
+    def paste(self, message: str) -> str:
+        self.asked.append((message, []))
+        return str(self.answer())
+
+    def answer(self) -> Any:
+        assert self.answers, f"nobody answers {self.asked[-1]}"
+        answer = self.answers.pop(0)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    @property
+    def printed(self) -> str:
+        return " ".join(self.console.file.getvalue().split())  # type: ignore[attr-defined]
+
+
+@dataclass
+class Doctor:
+    """Examines every case the same way, and keeps the cases it saw."""
+
+    findings: Callable[[Case], Findings]
+    seen: list[Case] = field(default_factory=list)
+    preferred: list[str | None] = field(default_factory=list)
+
+    def __call__(self, case: Case, prefer: str | None = None) -> Findings:
+        self.seen.append(case)
+        self.preferred.append(prefer)
+        return self.findings(case)
+
+
+def steady(**changes: Any) -> Doctor:
+    """Findings that ask nothing and have one plan, whatever the case."""
+    given = {"questions": (), "alternatives": (), **changes}
+    return Doctor(lambda case: samples.findings(**{**given, "case": case}))
+
+
+def asking(*questions: Question) -> Doctor:
+    """Open questions until they are answered."""
+
+    def findings(case: Case) -> Findings:
+        still = tuple(one for one in questions if one.key not in {fact.key for fact in _answers(case)})
+        return samples.findings(case=case, questions=still, alternatives=())
+
+    return Doctor(findings)
+
+
+def _answers(case: Case) -> list[Any]:
+    return [fact for fact in case.facts.won.values() if fact.source == "answer"]
+
+
+def checkpointing() -> Question:
+    return Question(
+        "gradient_checkpointing",
+        Text("questions/gradient_checkpointing/ask"),
+        ("none", "full", "selective"),
+        "none",
+        "it is off by default",
+        Text("questions/gradient_checkpointing/help"),
+    )
+
+
+def talk(script: Script, doctor: Doctor, case: Case = CRASHED, lang: str = "en", **means: Any) -> Findings | None:
+    saved: list[Case] = means.pop("saved", [])
+    read = means.pop("read_log", lambda path: Case())
+    return walk(
+        case,
+        script,
+        lang,
+        examine=doctor,
+        read_log=read,
+        save=lambda case: saved.append(case) or "/tmp/case-1.json",  # type: ignore[func-returns-value]
+        **means,
+    )
+
+
+def two_steps(first_fits: bool | None = False) -> Any:
+    second = replace(samples.step(samples.bill(12.55, 1.0, 0.75, 0.6)), change={"max_length": 1024}, before={})
+    first = samples.step(samples.bill(12.55, 12.0, 0.75, 0.6), fits=first_fits)
+    return samples.plan(first, second)
+
+
+def test_a_crash_is_told_before_anything_is_asked() -> None:
+    script = Script(["runs"])
+    assert talk(script, steady()) is None
+    assert script.printed.index("What died") < script.printed.index("What the run needs")
+    assert [message for message, _ in script.asked] == ["Make this change and start the run. Does it run now?"]
+
+
+def test_it_runs_now_ends_with_what_was_changed_and_where_it_is_kept() -> None:
+    saved: list[Case] = []
+    script = Script(["runs"])
+    talk(script, steady(), saved=saved)
+    assert "per_device_train_batch_size: 1 gradient_accumulation_steps: 4" in script.printed
+    assert "oomdoctor resume" in script.printed
+    assert saved[-1].facts.get("gradient_accumulation_steps") == 4
+
+
+def test_an_answer_becomes_a_fact_and_everything_is_worked_out_anew() -> None:
+    doctor = asking(checkpointing(), samples.question())
+    script = Script(["full", "512", "runs"])
+    talk(script, doctor)
+    assert len(doctor.seen) == 3
+    fact = doctor.seen[-1].facts.won["max_length"]
+    assert (fact.value, fact.source) == (512, "answer")
+    assert doctor.seen[-1].facts.get("gradient_checkpointing") == "full"
+
+
+def test_i_dont_know_is_not_asked_again() -> None:
+    doctor = asking(checkpointing())
+    script = Script([Reply.UNKNOWN, "runs"])
+    talk(script, doctor)
+    assert doctor.seen[-1].unknown_answers == ("gradient_checkpointing",)
+    assert len([message for message, _ in script.asked if "checkpointing" in message]) == 1
+
+
+def test_a_question_explains_itself_and_then_asks_again() -> None:
+    script = Script([Reply.EXPLAIN, "full", "runs"])
+    talk(script, asking(checkpointing()))
+    assert "only each layer's input is kept" in script.printed
+    assert "Without an answer none is taken: it is off by default." in script.printed
+
+
+def test_typed_questions_explain_go_back_and_refuse_what_the_key_does_not_take() -> None:
+    doctor = asking(checkpointing(), samples.question())
+    script = Script(["full", "?", "many", "<", "none", "4096", "runs"])
+    talk(script, doctor)
+    assert "A token is a piece of a word" in script.printed
+    assert doctor.seen[-1].facts.get("gradient_checkpointing") == "none"
+    assert doctor.seen[-1].facts.get("max_length") == 4096
+
+
+def test_back_at_the_first_question_stays_there() -> None:
+    script = Script([Reply.BACK, "full", "runs"])
+    talk(script, asking(checkpointing()))
+    assert "This is the first question." in script.printed
+
+
+def test_enough_goes_to_the_plan() -> None:
+    script = Script([Reply.ENOUGH, "runs"])
+    talk(script, asking(checkpointing(), samples.question()))
+    assert len(script.asked) == 2
+
+
+def test_an_answer_that_nobody_can_use_is_said_and_asked_again() -> None:
+    def findings(case: Case) -> Findings:
+        if case.facts.get("model") == "nonsense":
+            raise UserError("nonsense", Text("texts/fields.unknown_key", {"key": "nonsense", "near": ["llama"]}))
+        known = case.facts.get("model") == "llama"
+        question = Question("model", Text("questions/model/ask"), (), None)
+        return samples.findings(case=case, questions=() if known else (question,), alternatives=())
+
+    script = Script(["nonsense", "llama", "runs"])
+    talk(script, Doctor(findings), Case(crash=samples.crash()))
+    assert "Close to it: llama" in script.printed
+
+
+def test_the_card_is_asked_for_where_only_it_is_missing() -> None:
+    def findings(case: Case) -> Findings:
+        usable = samples.USABLE if case.facts.get("gpus.name") else None
+        return samples.findings(case=case, questions=(), alternatives=(), usable_bytes=usable)
+
+    doctor = Doctor(findings)
+    talk(Script(["RTX 3090", "runs"]), doctor)
+    assert doctor.seen[-1].facts.get("gpus.name") == "RTX 3090"
+
+
+def test_plans_are_offered_only_where_they_differ() -> None:
+    plain = samples.findings(questions=())
+    script = Script(["fastest", "runs"])
+    doctor = Doctor(lambda case: replace(plain, case=case))
+    talk(script, doctor)
+    assert script.asked[0][1] == ["ladder", "fastest"]  # lossless is the same plan and not offered twice
+    assert doctor.preferred[-1] == "fastest"
+    same = Script(["runs"])
+    talk(same, Doctor(lambda case: replace(plain, case=case, alternatives=plain.alternatives[:1])))
+    assert len(same.asked) == 1
+
+
+def test_prefer_on_the_command_line_decides_without_asking() -> None:
+    script = Script(["runs"])
+    talk(script, steady(alternatives=samples.findings().alternatives), ask_plan=False)
+    assert len(script.asked) == 1
+
+
+def test_a_step_that_is_not_enough_leads_to_the_next() -> None:
+    script = Script(["next", "runs"])
+    assert talk(script, steady(plan=two_steps())) is None
+    assert script.asked[0][0] == "This alone is not enough yet. Make the change, and go on."
+    assert "max_length: 1024" in script.printed
+
+
+def test_the_same_error_goes_on_to_the_next_step() -> None:
+    script = Script(["same", "runs"])
+    assert talk(script, steady(plan=two_steps(True))) is None
+    assert len(script.asked) == 2
+
+
+def test_stopping_keeps_what_was_done_and_gives_the_findings() -> None:
+    saved: list[Case] = []
+    found = talk(Script(["next", "stop"]), steady(plan=two_steps()), saved=saved)
+    assert found is not None
+    assert saved[-1].facts.get("per_device_train_batch_size") == 1
+    assert saved[-1].facts.get("max_length") == 2048 and saved[-1].tried == ("smaller-batch",)
+
+
+def test_figures_of_the_crash_are_dropped_once_the_run_was_changed() -> None:
+    saved: list[Case] = []
+    talk(Script(["next", "stop"]), steady(plan=two_steps()), saved=saved)
+    crash = saved[-1].crash
+    assert crash is not None and crash.allocated_bytes is None and crash.requested_bytes is None
+    assert (crash.kind, crash.phase, crash.total_bytes) == ("cuda_oom", "backward", samples.TOTAL)
+
+
+def test_another_memory_failure_starts_a_new_plan() -> None:
+    new = Case(crash=samples.crash(phase="optimizer_step", allocated_bytes=20 * GIB))
+    doctor = steady()
+    script = Script(["another", "RuntimeError: CUDA out of memory", "runs"])
+    talk(script, doctor, read_log=lambda path: new)
+    assert "That is a new memory failure." in script.printed
+    crash = doctor.seen[-1].crash
+    assert crash is not None and crash.phase == "optimizer_step"
+    assert doctor.seen[-1].facts.get("per_device_train_batch_size") == 1
+
+
+def test_another_error_names_what_the_step_is_known_to_cause() -> None:
+    script = Script(["another", "ValueError: something else", "runs"])
+    assert talk(script, steady(plan=two_steps(True))) is None
+    assert "The loss may look different." in script.printed[script.printed.index("That is not a memory failure") :]
+
+
+def test_after_the_last_step_a_new_message_corrects_the_figures() -> None:
+    new = Case(crash=samples.crash(allocated_bytes=21 * GIB))
+    doctor = steady()
+    script = Script(["same", "another", "CUDA out of memory", "runs"])
+    assert talk(script, doctor, read_log=lambda path: new) is None
+    assert len(doctor.seen) == 2
+
+
+def test_pasted_text_is_read_as_a_log_that_is_gone_afterwards() -> None:
+    paths: list[str] = []
+
+    def read(path: str) -> Case:
+        paths.append(path)
+        with open(path, encoding="utf-8") as file:
+            assert file.read() == "CUDA out of memory. 显存不足"
+        return Case(crash=samples.crash(), origin=path)
+
+    doctor = steady()
+    talk(Script(["paste", "CUDA out of memory. 显存不足", "runs"]), doctor, Case(), read_log=read)
+    assert doctor.seen[0].origin is None and doctor.seen[0].crash is not None
+    assert not os.path.exists(paths[0])
+
+
+def test_a_log_without_failure_is_said_and_another_way_is_asked_for(tmp_path: Any) -> None:
+    log = tmp_path / "train.log"
+    log.write_text("step 1")
+    script = Script(["log", "/no/such/file", str(log), "plan", "runs"])
+    talk(script, steady(case=Case()), Case(), read_log=lambda path: Case(crash=Crash("not_oom"), origin=path))
+    assert "There is no memory failure in this." in script.printed
+
+
+def test_a_log_that_cannot_be_read_is_said(tmp_path: Any) -> None:
+    def read(path: str) -> Case:
+        raise UserError(path, Text("texts/wizard.bad_path"))
+
+    script = Script(["log", str(tmp_path), "plan", "runs"])
+    talk(script, steady(), Case(), read_log=read)
+    assert "There is no such file or folder." in script.printed
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt(), EOFError()])
+@pytest.mark.parametrize("before", [[], ["full"], ["full", "512"]])
+def test_ctrl_c_anywhere_saves_the_case_and_says_how_to_go_on(stop: BaseException, before: list[Any]) -> None:
+    saved: list[Case] = []
+    script = Script([*before, stop])
+    with pytest.raises(Interrupted):
+        talk(script, asking(checkpointing(), samples.question()), saved=saved)
+    assert len(saved) == 1
+    assert {str(fact.value) for fact in _answers(saved[0])} == set(before)
+    assert "Interrupted." in script.printed and "oomdoctor resume" in script.printed
+
+
+def test_a_case_that_cannot_be_saved_is_said() -> None:
+    def save(case: Case) -> str:
+        raise UserError("/ro", Text("texts/saved.cannot_save", {"error": "Read-only file system"}))
+
+    script = Script([KeyboardInterrupt()])
+    with pytest.raises(Interrupted):
+        walk(CRASHED, script, "en", examine=steady(), read_log=lambda path: Case(), save=save)
+    assert "The case could not be kept" in script.printed
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_no_plan_ends_with_what_to_do_now(lang: str) -> None:
+    script = Script([])
+    found = talk(script, steady(plan=samples.plan(fits=False)), lang=lang)
+    assert found is not None
+    assert {"en": "What to do now", "zh": "现在怎么做"}[lang] in script.printed
+
+
+def test_the_whole_dialogue_speaks_chinese() -> None:
+    script = Script(["paste", "CUDA out of memory", "full", "?", "512", "next", "runs"])
+    doctor = asking(checkpointing(), samples.question())
+    plain = doctor.findings
+    doctor.findings = lambda case: replace(plain(case), plan=two_steps())
+    talk(script, doctor, Case(facts=Facts()), "zh", read_log=lambda path: CRASHED)
+    messages = [message for message, _ in script.asked]
+    assert all(any("\u4e00" <= char <= "\u9fff" for char in message) for message in messages)
