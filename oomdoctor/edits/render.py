@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from oomdoctor import knowledge
@@ -25,7 +25,7 @@ def hows(
     `framework` and `versions.*` where they are known; without them the spelling that most versions take is written.
     """
     names = chain(_text(settings.get("framework")))
-    settings = {**settings, "framework": names[0]}
+    asked, settings = settings, {**settings, "framework": names[0]}
     after = {**settings, **change}
     old = {key: value for key, value in before.items() if value is not None}
     new_places = _by_place(change, after, names)
@@ -33,7 +33,7 @@ def hows(
     edits = [
         _how(name, names, (found, after), (old_places.get(name, []), settings)) for name, found in new_places.items()
     ]
-    return (*edits, *code_hows(rule_id, after, names))
+    return (*edits, *code_hows(rule_id, {**asked, **change}))
 
 
 def _by_place(
@@ -106,7 +106,7 @@ def _filling(value: Value | None) -> str:
     return "N" if value is None else word(value)
 
 
-def code_hows(rule_id: str | None, settings: Settings, names: tuple[str, ...] | None = None) -> tuple[How, ...]:
+def code_hows(rule_id: str | None, settings: Settings) -> tuple[How, ...]:
     """The edits that a rule of rules/fixes spells out itself, for what no run-card key says.
 
     An entry of its `code`: framework, file, text; and `for` (the run's frameworks), `versions`, `when`, `unless` and
@@ -114,15 +114,24 @@ def code_hows(rule_id: str | None, settings: Settings, names: tuple[str, ...] | 
     """
     if rule_id is None:
         return ()
-    names = names or chain(_text(settings.get("framework")))
     taken: dict[str, How] = {}
-    for entry in knowledge.load("fixes").get(rule_id, {}).get("code", ()):
-        fits = names[0] in entry.get("for", (names[0],)) and holds(entry, settings, entry["framework"])
-        if fits and entry["file"] not in taken:
+    for entry in _concerning(knowledge.load("fixes").get(rule_id, {}).get("code", ()), settings):
+        if entry["file"] not in taken and holds(entry, settings, entry["framework"]):
             text = filled(entry["text"].rstrip("\n"), settings)
-            before = entry.get("before")
-            taken[entry["file"]] = How(entry["framework"], entry["file"], entry.get("settings", {}), before, text)
+            taken[entry["file"]] = How(
+                entry["framework"], entry["file"], entry.get("settings", {}), entry.get("before"), text
+            )
     return tuple(taken.values())
+
+
+def _concerning(entries: Iterable[Mapping[str, Any]], settings: Settings) -> list[Mapping[str, Any]]:
+    """The entries for the run's framework. Where one speaks of it by name, those of its rivals are left out."""
+    framework = _text(settings.get("framework"))
+    names = chain(framework)
+    mine = [entry for entry in entries if names[0] in entry.get("for", (names[0],))]
+    if not any(entry["framework"] == framework for entry in mine):
+        return mine
+    return [entry for entry in mine if entry["framework"] in (framework, "shell", "pytorch", *names)]
 
 
 def _text(value: Value | None) -> str:
