@@ -1,0 +1,64 @@
+"""Reads a crash log, a folder of rank logs or standard input: what failed, and the clean lines it was read from."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+
+from oomdoctor.case import Crash
+from oomdoctor.sources.log.clean import clean_lines
+from oomdoctor.sources.log.lines import Line
+from oomdoctor.sources.log.reader import log_files, read_regions
+from oomdoctor.sources.log.sheet import sheet_of
+from oomdoctor.sources.log.story import tell
+
+
+@dataclass(frozen=True, slots=True)
+class LogReading:
+    """crash: None where the log shows no lack of memory and nothing that is taken for one. lines: the clean lines.
+
+    A recognised look-alike is a crash of kind `not_oom`, with the signature that says what it is. lines hold the whole
+    log, or of a large one its head, its tail and the surroundings of each message about memory.
+    """
+
+    crash: Crash | None
+    lines: tuple[Line, ...]
+
+
+def read_log(path: str) -> LogReading:
+    """Read the log at PATH: a file, a folder of rank logs, or `-` for standard input.
+
+    Raises UserError where there is nothing to read: missing, unreadable, no text, a folder without logs.
+    """
+    lines = _folder_lines(path) if path != "-" and os.path.isdir(path) else clean_lines(read_regions(path))
+    return LogReading(tell(sheet_of(lines)), tuple(lines))
+
+
+def _folder_lines(folder: str) -> list[Line]:
+    """The lines of all logs of a folder. Where a line names no rank, the file's name may."""
+    lines: list[Line] = []
+    for path in log_files(folder):
+        rank = rank_of(os.path.relpath(path, folder))
+        lines += (
+            line if line.rank is not None or rank is None else replace(line, rank=rank)
+            for line in clean_lines(read_regions(path))
+        )
+    return lines
+
+
+def rank_of(path: str) -> int | None:
+    """The rank that a file's path names: `rank3.log`, `worker-12.err`, `attempt_0/3/stderr.log`, `log.7`."""
+    parts = path.replace("\\", "/").lower().split("/")
+    for part in reversed(parts):
+        for word in ("rank", "worker", "proc", "gpu", "node", "task"):
+            found = part.rpartition(word)[2].lstrip("_-. ") if word in part else ""
+            digits = found[: len(found) - len(found.lstrip("0123456789"))]
+            if digits:
+                return int(digits)
+        if part.isdigit():
+            return int(part)
+    stem, _, suffix = parts[-1].rpartition(".")
+    return int(suffix) if stem and suffix.isdigit() else None
+
+
+__all__ = ["LogReading", "read_log"]

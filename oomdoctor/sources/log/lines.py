@@ -10,8 +10,10 @@ class Line:
     """One line without wrappers (escapes, rank prefixes, timestamps, carriage returns).
 
     number: the line of the file that it stands on, from 1. rank: the rank that its prefix names, if any.
+    writer: the process that its prefix names where that is no rank (`pid 44419` of Ray), if any.
     """
 
     number: int
     text: str
     rank: int | None = None
+    writer: str | None = None

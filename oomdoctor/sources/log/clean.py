@@ -1,0 +1,199 @@
+"""From bytes to clean lines: takes off what terminals, launchers, loggers and log collectors put around a line."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+
+from oomdoctor.sources.log.lines import Line
+from oomdoctor.sources.log.reader import Region
+
+# A line is cut into pieces of this many characters. Messages and command lines are far shorter; what is longer is a
+# dump that nobody reads, and a regular expression must never meet a line of a gigabyte.
+PIECE = 16_000
+# Carriage returns of one line that are all kept; of more, only the last of each run of progress bars is.
+FEW_BARS = 16
+
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,400}(?:\x07|\x1b\\)|[@-Z\\-_=>])")
+_TAG = re.compile(r"</?(?:span|pre|code|div|br|font|strong|b)\b[^<>]{0,300}>")
+_CONTROL = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160), 0x200B, 0xFEFF])
+# torch 2.3 writes the index of the card as a raw byte (log-formats 1.1; symbols of the 2.3.1 wheel).
+_RAW_INDEX = re.compile(r"(GPU )([\x00-\x1f])( has a total capac)")
+# A progress bar, and text that another writer put behind it on the same line.
+_GLUED = re.compile(r"((?:it|s|step|examples|batch|ba|B|tok)/(?:s|it|step|batch)(?:, [^\]\r\n]{0,200})?\])(?=\S)")
+_BOX = re.compile(r"^\s*[│┃]\s?(.*?)\s*[│┃]\s*$")
+
+_TIME = r"\d{4}-\d\d-\d\d[T _-]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
+_LEVEL = r"(?:DEBUG|INFO|SUCCESS|WARN|WARNING|ERROR|CRITICAL|FATAL|TRACE)"
+# Each takes off one wrapper at the start of a line; `rank` and `writer` name who wrote it. Tried again until none fits.
+_PREFIXES = [
+    re.compile(pattern)
+    for pattern in (
+        r"\[(?:rank|default)(?P<rank>\d+)\]:? ?",
+        r"\[1,(?P<rank>\d+)\]<std(?:err|out)>: ?",
+        r"\((?:[\w.:/-]+ ){0,3}rank=(?P<rank>\d+)[^()]{0,60}\) ?",
+        r"\((?:[^()\n]{0,80}? )?(?P<writer>pid=\d+)(?:, ?[^()\n]{0,80})?\) ?",
+        r"\d{1,3}(?:\.\d{1,3}){3}: ",
+        r"[\w.-]+[-_]\d+ +\| ",
+        r"\[\d{2,9}\] (?=\S|  )",
+        rf"{_TIME} (?:stdout|stderr) [FP] ",
+        rf"\[?{_TIME}\]?(?=[ \t|]|$)[ \t]?(?:- (?={_LEVEL}))?",
+        rf"\[{_LEVEL}\|[^\]\n]{{1,80}}\] ",
+        r">> (?=\S|  )",
+        rf"\| *{_LEVEL} *\| *(?:[\w.<>-]+(?::[\w<>-]+:\d+ - | *\| ?))?",
+        rf"{_LEVEL} +\| +{_TIME} +\| +[\w.<>:-]+ - ",
+        rf"{_LEVEL} \d\d-\d\d \d\d:\d\d:\d\d (?:\[[^\]\n]{{1,80}}\]|[\w./-]+:\d+\]) ?",
+        rf"\d\d/\d\d/\d{{4}} \d\d:\d\d:\d\d - {_LEVEL} - [\w.]+ - ",
+        rf"{_LEVEL} - [\w.]+ - ",
+        r"[A-Z][a-z]{2} \d{1,2}, \d{4}, \d{1,2}:\d\d:\d\d [AP]M[\t ]+[A-Z]+[\t ]+",
+        r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [\w.-]+ (?=[\w./-]+(?:\[\d+\])?: )",
+        r"\[[EWIF]\d{3,4} [\d:.]+(?: \d+)? [\w./-]+:\d+\] ",
+        r"\d{1,3}: (?=(?:Error: )?\[(?:rank|default)\d+\])(?:Error: )?",
+    )
+]
+# Wrappers that look like ordinary text, so they are taken off only where most lines have them.
+_MAJORITY = [
+    re.compile(r"(?P<rank>\d{1,4}): ?"),  # srun --label
+    re.compile(r"\[(?P<rank>\d{1,3})\] ?"),
+    re.compile(r"(?:[a-z][\w-]*\.)*[a-z][\w-]*\d: "),  # pdsh with host names
+]
+
+
+def clean_lines(regions: Sequence[Region]) -> list[Line]:
+    """The lines of the regions, in order, with the numbers that they have in the file."""
+    lines: list[Line] = []
+    for region in regions:
+        lines += _lines_of(region)
+    return lines
+
+
+def _lines_of(region: Region) -> Iterator[Line]:
+    text = _decoded(region.data)
+    if "\x1b" in text:
+        text = _ANSI.sub("", text)
+    rows = text.split("\n")
+    if rows and not rows[-1]:
+        rows.pop()
+    markup, habits = "</span>" in text or "</pre>" in text, _habits(rows)
+    for number, row in enumerate(rows, region.line):
+        for piece in _pieces(row, markup):
+            yield from _unwrapped(number, piece, habits)
+
+
+def _decoded(data: bytes) -> str:
+    """Text of UTF-8, or of the Chinese encodings where it is strictly one of them, else with marks for broken bytes."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        broken = data.decode("utf-8", "replace")
+    if broken.count("\ufffd") > 8:
+        try:
+            return data.decode("gb18030")
+        except UnicodeDecodeError:
+            pass
+    return broken
+
+
+def _habits(rows: Sequence[str]) -> tuple[re.Pattern[str], ...]:
+    """Which of the doubtful prefixes most lines have, judged by the last of them."""
+    sample = [row for row in rows[-200:] if row.strip()]
+    if len(sample) < 3:
+        return ()
+    return tuple(prefix for prefix in _MAJORITY if sum(map(bool, map(prefix.match, sample))) >= 0.7 * len(sample))
+
+
+def _pieces(row: str, markup: bool) -> Iterator[str]:
+    """The parts of a row that were lines on the screen: behind carriage returns, and out of JSON records."""
+    if row.startswith("{") and (message := _from_json(row)) is not None:
+        for part in message.split("\n"):
+            yield from _pieces(part, markup)
+        return
+    if markup and "<" in row:
+        import html
+
+        row = html.unescape(_TAG.sub("", row))
+    parts = row.split("\r") if "\r" in row else [row]
+    for part in _last_bars(parts) if len(parts) > FEW_BARS else parts:
+        yield from (
+            (part[cut : cut + PIECE] for cut in range(0, len(part), PIECE)) if part else ("",) * (len(parts) == 1)
+        )
+
+
+def _last_bars(parts: Sequence[str]) -> Iterator[str]:
+    """Without the progress bars that were drawn over by the next one."""
+    for part, following in zip(parts, [*parts[1:], ""], strict=True):
+        if part and not (_is_bar(part) and _is_bar(following)):
+            yield part
+
+
+def _is_bar(part: str) -> bool:
+    return len(part) < 400 and ("%|" in part or "it/s" in part or "s/it" in part) and "rror" not in part
+
+
+_JSON_KEYS = ("log", "message", "msg", "textPayload", "MESSAGE", "body")
+
+
+def _from_json(row: str) -> str | None:
+    """The text of a record of Docker, Kubernetes or a cloud collector; None where the row is none."""
+    row = row.strip()
+    if len(row) > 256 * 1024 or not row.endswith("}") or not any(f'"{key}"' in row for key in _JSON_KEYS):
+        return None
+    try:
+        record = json.loads(row)
+    except (ValueError, RecursionError):
+        return None
+    for key in _JSON_KEYS:
+        text = record.get(key) if isinstance(record, dict) else None
+        if isinstance(text, str):
+            return text.removesuffix("\n")
+    return None
+
+
+def _unwrapped(number: int, piece: str, habits: Sequence[re.Pattern[str]]) -> Iterator[Line]:
+    """The clean lines of one piece: two where another writer's text is glued to a progress bar."""
+    if "GPU " in piece and " has a total capac" in piece:
+        piece = _RAW_INDEX.sub(lambda found: f"{found[1]}{ord(found[2])}{found[3]}", piece)
+    parts = [piece]
+    if ("/s" in piece or "/it" in piece) and (found := _GLUED.search(piece[:2000])) is not None:
+        parts = [piece[: found.end()], piece[found.end() :]]
+    for part in parts:
+        text, rank, writer = _without_prefixes(part, habits)
+        if "│" in text or "┃" in text:
+            text = _BOX.sub(r"\1", text)
+        yield Line(number, text.translate(_CONTROL).rstrip(), rank, writer)
+
+
+def _without_prefixes(text: str, habits: Sequence[re.Pattern[str]]) -> tuple[str, int | None, str | None]:
+    rank: int | None = None
+    writer: str | None = None
+    for habit in habits:
+        if found := habit.match(text):
+            rank = _rank(found, rank)
+            text = text[found.end() :]
+    for _ in range(6):
+        found = _prefix(text)
+        if found is None:
+            break
+        rank, writer = _rank(found, rank), found.groupdict().get("writer") or writer
+        text = text[found.end() :]
+    return text, rank, writer
+
+
+def _rank(found: re.Match[str], rank: int | None) -> int | None:
+    named = found.groupdict().get("rank")
+    return int(named) if named else rank
+
+
+def _prefix(text: str) -> re.Match[str] | None:
+    if not text or text[0] in _NEVER:
+        return None
+    head = text[:400]
+    for prefix in _PREFIXES:
+        found = prefix.match(head)
+        if found is not None and found.end():
+            return found
+    return None
+
+
+_NEVER = frozenset(" \t{}'\"*=+-#%&/\\~`^!?.,;:$@_")

@@ -1,0 +1,141 @@
+"""How far the run had come, how many processes it had, and which tool drove it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from oomdoctor import knowledge
+from oomdoctor.sources.log.lines import Line
+from oomdoctor.sources.log.sheet import Sheet
+
+LOOK_BACK, LOOK_AHEAD = 3000, 60
+_WORDS = re.compile(r"[^\W\d_]+")
+_MAY_COUNT = re.compile(r"\d\|\d|%|/ ?\d|[Ss]tep|STEP|[Ii]ter")
+_BANNER = {
+    "total": re.compile(r"Total train batch size \(w\. parallel, distributed & accumulation\) = ([\d,]+)"),
+    "micro": re.compile(r"Instantaneous batch size per (?:device|GPU) = ([\d,]+)"),
+    "accumulation": re.compile(r"Gradient Accumulation steps = ([\d,]+)"),
+}
+
+
+def step_at(lines: Sequence[Line], index: int) -> tuple[int, int] | None:
+    """The training step that was printed last before a line (else first after it), and the index of its line."""
+    before = _first_step(lines, range(index, max(-1, index - LOOK_BACK), -1))
+    return before or _first_step(lines, range(index + 1, min(len(lines), index + LOOK_AHEAD)))
+
+
+def _first_step(lines: Sequence[Line], order: Iterable[int]) -> tuple[int, int] | None:
+    for at in order:
+        step = step_of(lines[at].text)
+        if step is not None:
+            return step, at
+        begun = _begun(lines[at].text[:400])
+        if begun is not None:
+            return (begun["value"], at) if begun["value"] is not None else None
+    return None
+
+
+def _begun(text: str) -> Mapping[str, Any] | None:
+    """The entry of a line that says that training begins, or that steps went by that have no number."""
+    if "= " not in text and "'loss'" not in text and "***" not in text:
+        return None
+    return next((entry for pattern, entry in _steps() if "value" in entry and pattern.search(text)), None)
+
+
+def step_of(text: str) -> int | None:
+    """The training step that a line states."""
+    text = text[:800]
+    if not _MAY_COUNT.search(text) or text.lstrip().startswith(("File ", "[ERROR]", "--")):
+        return None
+    for pattern, entry in _steps():
+        found = pattern.search(text) if "value" not in entry else None
+        if found and (not entry.get("bar") or _is_step_bar(text[: found.start()], entry["words"])):
+            return int(found[1])
+    return None
+
+
+def _is_step_bar(label: str, words: Sequence[str]) -> bool:
+    """Whether a bar with this label counts steps. A bar that counts epochs says `Epoch` without a number."""
+    named = _WORDS.findall(label.rpartition("]")[2].lower())
+    counts_epochs = "epoch" in named and not any(char.isdigit() for char in label)
+    return not counts_epochs and all(word in words for word in named)
+
+
+@cache
+def _steps() -> tuple[tuple[re.Pattern[str], Mapping[str, Any]], ...]:
+    return tuple((re.compile(entry["find"]), entry) for entry in _story("steps").values())
+
+
+def world_size(sheet: Sheet) -> tuple[int, int] | None:
+    """How many processes the run had, and the index of the line that says so. None where the log does not."""
+    best: tuple[int, int] | None = None
+    highest: tuple[int, int] | None = None
+    for at, line in enumerate(sheet.lines):
+        for entry in _story("world").values() if _may_tell(line.text) else ():
+            found = _pattern(entry["find"]).search(line.text[:8000])
+            if found is None:
+                continue
+            number = 1 if entry.get("one") else next(int(group) for group in found.groups() if group)
+            if entry.get("plus"):
+                highest = max(highest or (0, at), (number + 1, at))
+            elif (best is None or number > best[0]) and number >= entry.get("least", 0):
+                best = number, at
+        if line.rank is not None:
+            highest = max(highest or (0, at), (line.rank + 1, at))
+    return _of_banner(sheet) or best or (highest if highest and highest[0] > 1 else None)
+
+
+def is_alone(sheet: Sheet) -> bool:
+    """Whether nothing in the log, such as a frame of a wrapper or a word of a launcher, speaks of several processes."""
+    text = sheet.text.lower()
+    return not any(word in text for word in _TOGETHER)
+
+
+_TOGETHER = ("torchrun", "distributed", "deepspeed", "nccl", "fsdp", "ddp", "ray::", "raylet", "mpirun", "local_rank", "srun",
+             "multi_gpu", "zero3", "world_size", "[rank", "tensor_parallel", "num_processes")  # fmt: skip
+
+
+_TELLING = ("proc", "gpus", "GPUs", "GPU ", "ranks", "orld", "arallel", "MEMBER", "rank", "Distributed")
+
+
+def _may_tell(text: str) -> bool:
+    return any(word in text for word in _TELLING)
+
+
+def _of_banner(sheet: Sheet) -> tuple[int, int] | None:
+    """transformers prints the total batch; divided by micro-batch and accumulation it is the number of processes."""
+    values: dict[str, int] = {}
+    where = 0
+    for place in sheet.places("***Runningtraining***")[-1:]:
+        start = sheet.line_at(place)
+        for at in range(start, min(start + 14, len(sheet.lines))):
+            for name, pattern in _BANNER.items():
+                if found := pattern.search(sheet.lines[at].text):
+                    values[name], where = int(found[1].replace(",", "")), at
+    if len(values) < 3 or not values["micro"] * values["accumulation"]:
+        return None
+    count, rest = divmod(values["total"], values["micro"] * values["accumulation"])
+    return (count, where) if count and not rest else None
+
+
+def framework_of(sheet: Sheet) -> str | None:
+    """The tool that drove the run."""
+    for name, entry in _story("frameworks").items():
+        if any("".join(literal.split()) in sheet.text for literal in entry["any"]):
+            return name
+    return None
+
+
+@cache
+def _pattern(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
+
+
+@cache
+def _story(part: str) -> Mapping[str, Any]:
+    """One part of rules/story: its entries are named `part.name`."""
+    prefix = f"{part}."
+    return {key[len(prefix) :]: entry for key, entry in knowledge.load("story").items() if key.startswith(prefix)}
