@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from oomdoctor.case import Crash, Machine
 from oomdoctor.memory.lines import Bill, Line, Range, total
-from oomdoctor.plan import fits
+from oomdoctor.memory.room import fits, needed_bytes
 from oomdoctor.report.page import BAD, GOOD, NARROW, WARN, Page
 from oomdoctor.units import show_bytes
 
@@ -22,7 +22,8 @@ def bill_section(page: Page, bill: Bill, usable: int | None, total_bytes: int | 
     peak = total(line.size for line in bill.lines)
     rows = [_row(page, line, peak.likely) for line in sorted(bill.lines, key=lambda line: -line.size.likely)]
     rows.append((page.word("bill_total"), show_bytes(peak.likely), "", page.word("bill_range", **_ends(peak))))
-    rows.extend(_offer(page, peak, usable, total_bytes))
+    rows.append((page.word("bill_needed"), show_bytes(needed_bytes(bill)), "", page.word("bill_needed_why")))
+    rows.extend(_offer(page, needed_bytes(bill), usable, total_bytes))
     _print(page, rows)
     measures = {name: getattr(bill, name).likely for name in ("allocated", "reserved", "device")}
     page.paragraph(page.word("bill_measures", **measures), style="dim")
@@ -47,7 +48,7 @@ def verdict(page: Page, bill: Bill, usable: int | None) -> None:
     elif bill.device.likely <= usable:
         page.signed(page.word("bill_is_tight", spare=usable - bill.device.likely), WARN)
     else:
-        page.signed(page.word("bill_lacks", missing=bill.device.likely - usable), BAD)
+        page.signed(page.word("bill_lacks", missing=needed_bytes(bill) - usable), BAD)
 
 
 def holders(page: Page, machine: Machine, crash: Crash | None) -> list[str]:
@@ -75,7 +76,7 @@ def _row(page: Page, line: Line, peak: int) -> tuple[str, ...]:
     return name, show_bytes(size.likely), f"{100 * size.likely / max(1, peak):.0f} %", formula
 
 
-def _offer(page: Page, peak: Range, usable: int | None, total_bytes: int | None) -> Iterator[tuple[str, ...]]:
+def _offer(page: Page, needed: int, usable: int | None, total_bytes: int | None) -> Iterator[tuple[str, ...]]:
     if usable is None:
         return
     held = None if total_bytes is None else total_bytes - usable
@@ -83,7 +84,7 @@ def _offer(page: Page, peak: Range, usable: int | None, total_bytes: int | None)
     if held is not None and total_bytes is not None:
         reason = page.word("bill_offers_less" if held > 0 else "bill_offers_all", total=total_bytes, held=held)
     yield page.word("bill_offers"), show_bytes(usable), "", reason
-    gap = peak.likely - usable
+    gap = needed - usable
     yield page.word("bill_gap" if gap > 0 else "bill_spare"), show_bytes(abs(gap)), "", ""
 
 

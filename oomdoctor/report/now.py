@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from oomdoctor.doctor import Findings
+from oomdoctor.memory.room import needed_bytes
 from oomdoctor.plan import Plan
 from oomdoctor.report.page import BAD, GOOD, WARN, Page
 from oomdoctor.report.steps import change_text, needs_text
@@ -45,7 +46,7 @@ def _verdict(page: Page, findings: Findings, plan: Plan) -> None:
 def _no_steps(page: Page, findings: Findings) -> None:
     bill, usable = findings.bill, findings.usable_bytes
     if findings.plan is not None and findings.plan.fits and bill is not None and usable is not None:
-        needs = page.word("step_needs", need=bill.device.likely, usable=usable)
+        needs = page.word("step_needs", need=needed_bytes(bill), usable=usable)
         page.signed(page.word("now_fits_already", needs=needs), GOOD)
     elif findings.missing:
         page.signed(page.word("now_nothing_known", keys=findings.missing, first=findings.missing[0]), WARN)

@@ -6,6 +6,7 @@ no boxes are drawn, and what a colour says is said by a word or a sign too.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 GOOD, BAD, WARN, DIM, STRONG = "green", "red", "yellow", "dim", "bold"
 SIGNS = {GOOD: "[ok]", BAD: "[x]", WARN: "[!]"}
 NARROW = 70  # below, tables become lists: a table of four columns needs about that
+_WIDE = "\u3000-\u303f\u4e00-\u9fff\uff00-\uffef"
+_BETWEEN_WIDE = re.compile(f"(?<=[{_WIDE}]) (?=[{_WIDE}])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,9 @@ class Page:
             return plain(key).replace("_", " ")
 
     def say(self, text: Text | str | None) -> str:
-        return " ".join(plain(render(text, self.lang)).split())
+        """The text as one paragraph. Lines of a YAML file are joined by a space, which Chinese does not have."""
+        words = " ".join(plain(render(text, self.lang)).split())
+        return _BETWEEN_WIDE.sub("", words) if self.lang == "zh" else words
 
     def heading(self, title: str) -> None:
         self.line("")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from oomdoctor.case import Value
 from oomdoctor.edits.how import How
+from oomdoctor.memory.room import needed_bytes
 from oomdoctor.plan import Plan, Step
 from oomdoctor.remedies.rule import Cost
 from oomdoctor.report.basis import value_text
@@ -97,7 +98,7 @@ def needs_text(page: Page, step: Step, usable: int | None) -> str:
     """`needs 21.90 GiB of 23.57 GiB` after a step; empty where there is no bill."""
     if step.bill_after is None:
         return ""
-    need = step.bill_after.device.likely
+    need = needed_bytes(step.bill_after)
     if usable is None:
         return page.word("step_needs_only", need=need)
     return page.word("step_needs", need=need, usable=usable)

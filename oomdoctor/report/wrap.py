@@ -47,7 +47,7 @@ def _pieces(text: str) -> Iterator[str]:
     held = ""
     for piece in _PIECE.findall(_FIGURE.sub(_GLUE, text)):
         joined = held + piece
-        if held and (piece[0] in _NO_START or held[-1] in _NO_END):
+        if held and (piece[0] in _NO_START + _GLUE or held[-1] in _NO_END + _GLUE):
             held = joined
             continue
         if held:

@@ -31,7 +31,7 @@ def test_a_figure_stays_on_one_line_with_its_unit(text: str, width: int) -> None
     assert all(any(figure in line for line in lines) for figure in figures)
 
 
-@pytest.mark.parametrize("width", range(10, 60))
+@pytest.mark.parametrize("width", range(16, 60))
 def test_chinese_punctuation_never_starts_a_line(width: int) -> None:
     assert not [line for line in wrap(ZH, width) if line[0] in "，。；：、）"]
     assert not [line for line in wrap(ZH, width) if line[-1] in "（"]
