@@ -121,7 +121,7 @@ class Architecture:
     linears: tuple[Linear, ...]
     decoder_layer: str  # class name that FSDP wraps, such as LlamaDecoderLayer
     gated_mlp: bool = True
-    norm: str = "rmsnorm"  # rmsnorm | layernorm
+    norm: str = "rmsnorm"  # rmsnorm | rmsnorm_fp32 (its weight is applied in fp32, as in Gemma) | layernorm
     norms_per_layer: int = 2
     norm_bias: bool = False
     qk_norm: bool = False

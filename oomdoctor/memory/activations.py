@@ -1,8 +1,8 @@
 """What one transformer block keeps from its forward pass for its backward pass.
 
 Source: saved tensors of transformers' modules, traced on the meta device at real widths; it reproduces measured CUDA
-peaks to half a percent (benchmarks/formulas). Letters: T tokens, h hidden, f intermediate, q and c the widths of queries and
-of keys, E bytes of what a linear layer puts out, R bytes of the residual stream, r LoRA's rank.
+peaks to half a percent (benchmarks/formulas). Letters: T tokens, h hidden, f intermediate, q and c the widths of
+queries and of keys, E bytes of what a linear layer puts out, R bytes of the residual stream, r LoRA's rank.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def norm_per_token(job: Job, width: int) -> float:
         kept = 4 if job.autocast else R  # autocast runs layer_norm in fp32
         return kept * width + 8
     square = 4 * width if job.torch < _MEAN_SAVES_INPUT else 0
-    return 4 * width + 4 + square + (R * width if job.full else 0)
+    normalised = 4 if job.arch.norm == "rmsnorm_fp32" else R
+    return 4 * width + 4 + square + (normalised * width if job.full else 0)
 
 
 def _qk_norms(job: Job) -> float:
@@ -118,7 +119,7 @@ def active(job: Job, linear: Linear) -> int:
 def _mlp(job: Job) -> float:
     E, f = job.linear_bytes, mlp_width(job)
     product = f * (2 if job.autocast else E) if job.full else 0  # input of the last layer
-    routed = 4.0 * job.arch.hidden_size * E * job.arch.num_experts_per_tok if job.arch.num_experts else 0.0
+    routed = 2.0 * job.arch.hidden_size * E * job.arch.num_experts_per_tok if job.arch.num_experts else 0.0
     if job.arch.gated_mlp:
         return 3.0 * E * f + product + routed  # gate, its activation, up
     if job.arch.hidden_act == "gelu_new" and job.run.framework is not None:

@@ -63,8 +63,8 @@ def saved_per_token(arch: Architecture, kernel: str, number_bytes: int, length: 
 
 
 def _eager_scores(arch: Architecture, number_bytes: int) -> int:
-    """Bytes per attention score: fp32 softmax, its cast to 16 bits, dropout's mask and output."""
-    softmax = 4 + (number_bytes if number_bytes < 4 else 0)
+    """Bytes per attention score: fp32 softmax, its cast to 16 bits, the cap's tanh, dropout's mask and output."""
+    softmax = 4 + (number_bytes if number_bytes < 4 else 0) + (number_bytes if arch.soft_cap else 0)
     return softmax + (1 + number_bytes if arch.attention_dropout else 0)
 
 

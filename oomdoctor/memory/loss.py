@@ -43,9 +43,10 @@ def loss_of(job: Job) -> Loss:
     if E < 4 and not (job.arch.upcasts_logits or job.autocast):
         return Loss((E + held) * V * T, 2 * E * V * T, (3 * E + held) * V * T, f"{T} tokens x {V} x {3 * E + held} B")
     upcast = 4 if E < 4 else 0
+    held += E if job.arch.soft_cap else 0  # Gemma 2 caps its logits as well, and tanh keeps its result
     return Loss(
         kept=(4 + held) * V * T,
-        forward=(4 + E + upcast) * V * T,
+        forward=(4 + E + upcast + (E if job.arch.soft_cap else 0)) * V * T,
         backward=(12 + held) * V * T,
         formula=f"{T} tokens x {V} x {12 + held} B",
     )

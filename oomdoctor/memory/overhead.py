@@ -1,30 +1,48 @@
 """What a process holds on the card that no tensor accounts for.
 
-Source: CUDA contexts and NCCL as measured by stas00/ml-engineering (0.47 to 0.92 GiB at first use of CUDA, 0.55 to 2.0 GiB
-with torch.distributed); cuBLAS workspaces from PyTorch's CUDABlas.cpp; slack from replaying traced steps in a simulator of the
-allocator that agrees with real snapshots, and from published pairs of max_allocated and max_reserved.
+Source: CUDA contexts and NCCL as measured by stas00/ml-engineering (0.47 to 0.92 GiB at first use of CUDA, 0.55 to 2.0
+GiB with torch.distributed); cuBLAS workspaces from PyTorch's CUDABlas.cpp; slack from replaying traced steps in a
+simulator of the allocator that agrees with real snapshots, and from published pairs of max_allocated and max_reserved.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from oomdoctor.memory.job import Job
 from oomdoctor.memory.lines import Range
 from oomdoctor.units import MIB
 
+MEASURED = "measured by stas00/ml-engineering"
 _HOPPER = 9.0
 _CONTEXT = Range(400 * MIB, 700 * MIB, 1000 * MIB)
 _CONTEXT_HOPPER = Range(450 * MIB, 750 * MIB, 1100 * MIB)  # more kernels to load
 _NCCL = Range(300 * MIB, 800 * MIB, 2000 * MIB)
 
-# Slack as shares of what comes and goes with the batch: low, likely, high.
-_SLACK = (0.03, 0.08, 0.30)
-_SLACK_LOGITS = (0.03, 0.14, 0.40)
-_SLACK_CAST = (0.0, 0.14, 0.10)  # the block of 16-bit logits is of no use to their fp32 successors: 2 of about 14 bytes
-# Lengths differ from step to step: cached blocks seldom fit again. Published runs on roomy cards reserve 1.8 to 3.6 times
-# what they allocate; what a tight card needs back is given back before an allocation fails.
-_SLACK_VARYING = (0.08, 1.0, 2.5)
-_SLACK_FIXED = (0.0, 0.02, 0.05)  # of gradients and of the optimizer's workspace, the same in each step
-_FLOOR = (20 * MIB, 60 * MIB, 300 * MIB)  # half-filled segments left by loading
+# Shares of what is allocated that the allocator reserves on top: low, likely, high.
+_OF_ACTIVATIONS = (0.03, 0.08, 0.30)
+_OF_LOGITS = (0.03, 0.14, 0.40)
+_OF_CAST_LOGITS = (0.03, 0.28, 0.50)  # the 16-bit ones' block (2 of 14 bytes) is of no use to their fp32 successors
+_OF_FIXED = (0.0, 0.02, 0.05)  # gradients, optimizer workspace: the same sizes in each step
+# Lengths differ from step to step, so cached blocks seldom fit again: published runs on roomy cards reserve 1.8 to 3.6
+# times what they allocate. What a tight card needs back is given back before an allocation fails.
+_OF_VARYING = (0.08, 1.0, 2.5)
+_UNITS = (0, 3, 6)  # gathered units in the pools of side streams, which others cannot use
+_LOADING = (20 * MIB, 60 * MIB, 300 * MIB)  # half-filled segments that loading leaves
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What makes the allocator's slack, in bytes. logits, activations: come and go with the batch; fixed: with the step.
+
+    unit: one block as FSDP or ZeRO-3 gathers it. room: what the card has left, None where the card is unknown.
+    """
+
+    logits: int
+    activations: int
+    fixed: int
+    unit: int
+    room: int | None
 
 
 def context(job: Job) -> Range:
@@ -43,26 +61,27 @@ def workspace(job: Job) -> int:
     return 32 * MIB if (job.run.compute_capability or 8.0) >= _HOPPER else 8 * MIB + MIB // 8
 
 
-def slack(job: Job, logits: int, moving: int, fixed: int, gathered: int, room: int | None) -> Range:
-    """Reserved but not allocated.
-
-    moving: bytes that come and go with the batch; fixed: with the step, always of the same sizes. gathered: one unit that
-    FSDP or ZeRO-3 gathers; the blocks of their side streams are no use to others. room: what the card has left.
-    """
-    cast = logits if job.linear_bytes == 2 else 0
-    least = [
-        floor + loss * logits + half * cast + share * (moving - logits) + same * fixed + units * gathered
-        for floor, loss, half, share, same, units in zip(
-            _FLOOR, _SLACK_LOGITS, _SLACK_CAST, _SLACK, _SLACK_FIXED, _UNITS, strict=True
-        )
-    ]
+def slack(job: Job, traffic: Traffic) -> Range:
+    """Reserved but not allocated."""
+    least = _steady(job, traffic)
     if job.run.padding != "longest" or job.run.packing:
-        return Range(*(round(size) for size in least))
-    roomy = [_up_to(room, size + share * moving) for size, share in zip(least, _SLACK_VARYING, strict=True)]
-    return Range(*(round(max(small, large)) for small, large in zip(least, roomy, strict=True)))
+        return Range(*map(round, least))
+    batch = traffic.logits + traffic.activations
+    varying = [_up_to(traffic.room, steady + share * batch) for steady, share in zip(least, _OF_VARYING, strict=True)]
+    return Range(*(round(max(pair)) for pair in zip(least, varying, strict=True)))
 
 
-_UNITS = (0, 3, 6)
+def _steady(job: Job, traffic: Traffic) -> list[float]:
+    """Low, likely and high slack where all steps are alike."""
+    of_logits = _OF_CAST_LOGITS if job.linear_bytes == 2 else _OF_LOGITS
+    return [
+        _LOADING[end]
+        + of_logits[end] * traffic.logits
+        + _OF_ACTIVATIONS[end] * traffic.activations
+        + _OF_FIXED[end] * traffic.fixed
+        + _UNITS[end] * traffic.unit
+        for end in range(3)
+    ]
 
 
 def _up_to(room: int | None, size: float) -> float:

@@ -1,7 +1,7 @@
 """How data parallelism, ZeRO and FSDP divide what a card holds, and what their communication needs.
 
-Source: DeepSpeed's and PyTorch's sources; ZeRO paper, figure 1: stage 1 divides optimizer states, 2 gradients as well, 3
-weights as well. FSDP's FULL_SHARD divides all three.
+Source: DeepSpeed's and PyTorch's sources; ZeRO paper, figure 1: stage 1 divides optimizer states, 2 gradients as well,
+3 weights as well. FSDP's FULL_SHARD divides all three.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from oomdoctor.case import Linear
 from oomdoctor.memory.job import Job
 from oomdoctor.memory.weights import QUANTIZED_BYTES, Counts, counts, linear_weights, norms_of_a_layer
 
-# reduce_bucket_size of transformers' DeepSpeed examples, in elements; DeepSpeed's own default is 5e8, "auto" is hidden².
+# reduce_bucket_size in elements: "auto" is hidden² (small), transformers' examples say 2e8, DeepSpeed's default is 5e8.
 BUCKET_ELEMENTS = (0, 200_000_000, 500_000_000)
 _LIVE_PARAMETERS = 1_000_000_000  # stage3_max_live_parameters
 SUB_GROUP = 1_000_000_000  # sub_group_size: ZeRO-3 steps through its partition in pieces of this many elements

@@ -12,15 +12,14 @@ from dataclasses import dataclass
 from oomdoctor.case import Architecture, Run
 from oomdoctor.memory import sharding
 from oomdoctor.memory.activations import mlp_width
-from oomdoctor.memory.bill import NEEDED, Missing
-from oomdoctor.memory.job import Job, job_of
+from oomdoctor.memory.bill import needed
+from oomdoctor.memory.job import Job
 from oomdoctor.memory.trained import trainable_parameters
 from oomdoctor.memory.weights import counts
 from oomdoctor.units import GIB, KIB, MIB
 
 _SMALLEST, _LARGE, _LARGE_STEP = 512, 10 * MIB, 2 * MIB
 _DTYPES = {1: "uint8", 2: "bfloat16", 4: "float32"}
-_FIELDS = {"gpus.count": "gpu_count"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +34,7 @@ class Tensor:
 
 def tensors_of(run: Run, arch: Architecture) -> tuple[Tensor, ...]:
     """Every large tensor of the run, largest first, each shape and dtype once. Raises bill.Missing."""
-    missing = tuple(key for key in NEEDED if getattr(run, _FIELDS.get(key, key)) is None)
-    if missing:
-        raise Missing(missing)
-    job = job_of(run, arch)
+    job = needed(run, arch)
     found: dict[tuple[tuple[int, ...], str], Tensor] = {}
     for tensor in (*_of_the_loss(job), *_of_the_blocks(job), *_of_the_weights(job), *_of_the_optimizer(job)):
         found.setdefault((tensor.shape, tensor.dtype), tensor)

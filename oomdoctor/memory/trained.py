@@ -19,7 +19,12 @@ class Part:
 
 
 def parts(job: Job) -> tuple[Part, ...]:
-    """The trained parameters by dtype: copies of whole modules keep the model's dtype where adapters are fp32."""
+    """The trained parameters by dtype, none in inference.
+
+    Copies of whole modules (modules_to_save) keep the model's dtype where adapters are fp32.
+    """
+    if job.run.task == "inference":
+        return ()
     if job.adapters:
         copies = job.adapters.copies
         own = job.trained_bytes if job.master else job.other_bytes
