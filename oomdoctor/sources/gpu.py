@@ -18,6 +18,7 @@ __all__ = ["Card", "find_card", "read_machine"]
 
 _MOST_CARDS = 64  # torch looks at no more
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")  # cgroup v2, v1
+_SAID_BY_WSL = ("texts/gpu.no_process_figures", "texts/gpu.no_process_list")
 
 
 def read_machine(environ: Mapping[str, str] | None = None) -> Machine:
@@ -65,11 +66,8 @@ def _numbered(readings: Sequence[Reading], environ: Mapping[str, str]) -> tuple[
 
 def _under_wsl(gpu: Gpu) -> Gpu:
     """NVML in WSL does not see what Windows holds of the card, its desktop above all; a note says so."""
-    blind = gpu.trouble is not None and gpu.trouble.path in (
-        "texts/gpu.no_process_figures",
-        "texts/gpu.no_process_list",
-    )
-    return replace(gpu, desktop_bytes=None, trouble=None if blind else gpu.trouble)
+    said = gpu.trouble is not None and gpu.trouble.path in _SAID_BY_WSL
+    return replace(gpu, desktop_bytes=None, trouble=None if said else gpu.trouble)
 
 
 def _notes(readings: Sequence[Reading], gpus: Sequence[Gpu], environ: Mapping[str, str]) -> Iterator[Text]:

@@ -4,11 +4,13 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from oomdoctor.units import MIB
 
+ROOT = Path(__file__).parents[2]
 READ = """
 import dataclasses, json
 from oomdoctor.sources.gpu import read_machine
@@ -27,18 +29,17 @@ print(json.dumps(document))
 @pytest.fixture
 def read(fake_nvml):
     def machine(scenario, **more):
-        done = subprocess.run(
-            [sys.executable, "-c", READ], env=fake_nvml(scenario, **more), capture_output=True, text=True, timeout=60
-        )
-        assert done.returncode == 0, done.stderr
-        assert done.stderr == ""
-        return json.loads(done.stdout)
+        return run(READ, fake_nvml(scenario, **more))
 
     return machine
 
 
-def without_container(notes):
-    return [note for note in notes if note != "container_pids"]
+def run(program, env):
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, env=env, cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.stderr == ""
+    return json.loads(done.stdout)
 
 
 def test_a_healthy_card(read):
@@ -149,19 +150,17 @@ def test_without_cards_one_sentence_says_why_and_the_rest_is_still_read(read, sc
 
 def test_a_missing_package_is_said(fake_nvml):
     hide = "import sys; sys.modules['pynvml'] = None\n"
-    done = subprocess.run([sys.executable, "-c", hide + READ], env=fake_nvml("healthy"), capture_output=True, text=True)
-    assert json.loads(done.stdout)["notes"] == ["no_pynvml"]
+    assert run(hide + READ, fake_nvml("healthy"))["notes"] == ["no_pynvml"]
 
 
 def test_another_module_called_pynvml_does_no_harm(fake_nvml):
     swap = "import sys, types; sys.modules['pynvml'] = types.ModuleType('pynvml')\n"
-    done = subprocess.run([sys.executable, "-c", swap + READ], env=fake_nvml("healthy"), capture_output=True, text=True)
-    assert json.loads(done.stdout)["notes"] == ["nvml_failed"]
+    assert run(swap + READ, fake_nvml("healthy"))["notes"] == ["nvml_failed"]
 
 
 def test_a_name_cannot_carry_terminal_escapes(read):
     machine = read("hostile")
-    assert "\x1b" not in json.loads(json.dumps(machine))["gpus"][0]["holders"][0]["name"]
+    assert "\x1b" not in machine["gpus"][0]["holders"][0]["name"]
 
 
 def test_all_sentences_can_be_said_in_both_languages(read):

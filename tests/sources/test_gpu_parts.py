@@ -20,7 +20,8 @@ SLOTS = [Slot(uuid, "NVIDIA A100") for uuid in UUIDS]
 @pytest.mark.parametrize(
     "setting",
     ["0", "3,2,1,0", "0,0", "", " ", "-1", "1,-1,2", "0,9,1", "1gpu2,2ampere", "+1", "0-2", "NoDevFiles", "GPU-b",
-     "GPU-a0,GPU-b", "GPU-a", "GPU-b,GPU-a", "GPU-b,GPU-b", "GPU-b,GPU-b0", "GPU-x,GPU-b", "GPU-c,1", "1,GPU-c", " 2", "2, 1"],
+     "GPU-a0,GPU-b", "GPU-a", "GPU-b,GPU-a", "GPU-b,GPU-b", "GPU-b,GPU-b0", "GPU-x,GPU-b", "GPU-c,1", "1,GPU-c", " 2",
+     "2, 1"],
 )  # fmt: skip
 def test_cuda_visible_devices_is_read_as_torch_reads_it(setting, monkeypatch):
     cuda = pytest.importorskip("torch").cuda
