@@ -19,6 +19,11 @@ _COMPILED = os.path.join(_PACKAGE, "_rules")
 _CHECKOUT = os.path.dirname(_PACKAGE)
 
 
+def checkout() -> str:
+    """The folder that holds rules/ in a checkout; in a wheel there is no such folder."""
+    return _CHECKOUT
+
+
 class BadRules(ValueError):
     """A file of rules/ cannot be used; the message names the file and what to mend."""
 
@@ -65,7 +70,7 @@ def compile_section(folder: str) -> dict[str, Any]:
     if not os.path.isdir(folder):
         raise KeyError(os.path.basename(folder))
     entries: dict[str, Any] = {}
-    for path in _yaml_files(folder):
+    for path in yaml_files(folder):
         for name, entry in _entries_of(path).items():
             if name in entries:
                 raise BadRules(f"{path}: the id {name!r} is there twice in {folder}")
@@ -97,7 +102,42 @@ def read_yaml(path: str) -> Any:
         raise BadRules(f"{path}: {' '.join(str(error).split())}") from None
 
 
-def _yaml_files(folder: str) -> list[str]:
+Place = tuple[str | int, ...]  # keys and list positions from the top of a file
+_MOST_NODES = 100_000  # no file of rules comes near it; aliases of aliases can
+
+
+def read_marked(path: str) -> tuple[Any, dict[Place, int], list[tuple[Place, int]]]:
+    """A file's content, the line (from 1) of each key and list item in it, and keys that stand twice with their line.
+
+    Raises BadRules with file and line.
+    """
+    import yaml
+
+    content = read_yaml(path)
+    lines: dict[Place, int] = {(): 1}
+    twice: list[tuple[Place, int]] = []
+    with open(path, encoding="utf-8") as file:
+        waiting: list[tuple[Place, Any]] = [((), yaml.compose(file, Loader=yaml.SafeLoader))]
+    while waiting:
+        place, node = waiting.pop()
+        if len(lines) > _MOST_NODES:
+            raise BadRules(f"{path}: too many entries")
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                here = (*place, str(key.value))
+                if here in lines:
+                    twice.append((here, key.start_mark.line + 1))
+                lines[here] = key.start_mark.line + 1
+                waiting.append((here, value))
+        elif isinstance(node, yaml.SequenceNode):
+            for index, item in enumerate(node.value):
+                lines[(*place, index)] = item.start_mark.line + 1
+                waiting.append(((*place, index), item))
+    return content, lines, twice
+
+
+def yaml_files(folder: str) -> list[str]:
+    """The YAML files of a folder, by name."""
     return sorted(os.path.join(folder, name) for name in os.listdir(folder) if name.endswith((".yaml", ".yml")))
 
 
@@ -112,7 +152,7 @@ def _is_stale(compiled: str, source: str) -> bool:
         return True
     if not os.path.isdir(source):
         raise KeyError(os.path.basename(source))
-    return os.stat(source).st_mtime_ns > made or any(os.stat(path).st_mtime_ns > made for path in _yaml_files(source))
+    return os.stat(source).st_mtime_ns > made or any(os.stat(path).st_mtime_ns > made for path in yaml_files(source))
 
 
 def _store(path: str, entries: Mapping[str, Any]) -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from oomdoctor import knowledge
 from oomdoctor.case import Text
 from oomdoctor.remedies.rule import Cost, Rule
+from oomdoctor.remedies.shared import expand
+
+if TYPE_CHECKING:
+    from oomdoctor.remedies.linter import Problem
 
 
 @cache
@@ -59,21 +63,8 @@ def _cost(entry: Mapping[str, Any]) -> Cost:
     )
 
 
-def expand(when: Mapping[str, Any]) -> dict[str, Any]:
-    """A condition with each `use: NAME` replaced by the shared condition of rules/conditions. Raises KeyError."""
-    expanded: dict[str, Any] = {}
-    for key, content in when.items():
-        if key == "use":
-            shared = [expand(knowledge.load("conditions")[name]) for name in _names(content)]
-            expanded["all"] = [*shared, *expanded.get("all", [])]
-        elif key in ("all", "any"):
-            expanded[key] = [*(expanded.get(key, []) if key == "all" else []), *(expand(part) for part in content)]
-        elif key == "not":
-            expanded[key] = expand(content)
-        else:
-            expanded[key] = content
-    return expanded
+def lint(folder: str | None = None) -> list[Problem]:
+    """All problems of a folder of rules, each with file and line. Raises UserError where it holds no rules."""
+    from oomdoctor.remedies import linter
 
-
-def _names(content: Any) -> list[str]:
-    return content if isinstance(content, list) else [content]
+    return linter.lint(folder)
