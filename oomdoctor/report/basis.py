@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from oomdoctor.case import Fact, Facts, Text, Value
+from oomdoctor.fields import FIELDS
 from oomdoctor.questions import Question
 from oomdoctor.report.page import Page
 from oomdoctor.texts import plain
@@ -13,18 +14,20 @@ _LONGEST = 60  # characters of a value shown
 
 
 def facts_section(page: Page, facts: Facts, questions: Iterable[Question] = ()) -> None:
-    """Facts by source, then those that lost against a better source, then what is assumed, and why where it matters.
+    """Facts by source, then those that lost against a better source, then what is assumed.
 
     questions: those whose answer would change the plan.
     """
     if not facts.won:
         return
     page.heading(page.word("heading_facts"))
-    shown = [fact for fact in facts.won.values() if not fact.key.startswith("architecture.")]
+    shown = [fact for fact in facts.won.values() if _is_of_the_card(fact.key)]
     for source, found in _by_source(fact for fact in shown if not fact.assumed).items():
         words = page.mark("comma").join(_found(page, fact) for fact in found)
         page.pair(page.word("facts_from", source=_source(page, source)), words)
     for fact in facts.lost:
+        if not _is_of_the_card(fact.key):
+            continue
         value, source = value_text(fact.value), _source(page, fact.source)
         page.paragraph(page.word("facts_instead", key=fact.key, value=value, source=source))
     _assumed(page, [fact for fact in shown if fact.assumed], {question.key for question in questions})
@@ -37,10 +40,10 @@ def questions_section(page: Page, questions: Iterable[Question]) -> None:
         return
     page.heading(page.word("heading_questions"))
     for question in questions:
-        default = "" if question.default is None else value_text(question.default)
-        taken = page.word("question_default", value=default) if default else ""
         page.paragraph(f"{question.key}{page.mark('colon')}{page.say(question.ask)}", first="[?] ")
-        if taken:
+        if question.default is not None:
+            value, reason = value_text(question.default), page.say(question.reason)
+            taken = page.word("question_default_why" if reason else "question_default", value=value, reason=reason)
             page.paragraph(taken, indent=4, style="dim")
     page.paragraph(page.word("question_set"), style="dim")
 
@@ -52,6 +55,11 @@ def notes_section(page: Page, notes: Iterable[Text]) -> None:
         page.heading(page.word("heading_notes"))
     for note in notes:
         page.bullet(page.say(note))
+
+
+def _is_of_the_card(key: str) -> bool:
+    """A key that a person can set; the readers of logs keep further ones for themselves."""
+    return key in FIELDS or key.startswith("versions.")
 
 
 def value_text(value: Value | None) -> str:
@@ -78,17 +86,12 @@ def _found(page: Page, fact: Fact) -> str:
 
 
 def _assumed(page: Page, facts: list[Fact], matters: set[str]) -> None:
-    """Each with its reason where the plan hangs on it; the others in one paragraph."""
-    doubtful = [fact for fact in facts if fact.key in matters]
-    if doubtful:
-        page.paragraph(page.word("facts_assumed"))
-    for fact in doubtful:
-        reason = page.say(fact.reason)
-        end = f"{page.mark('colon')}{reason}" if reason else ""
-        page.paragraph(f"{fact.key} = {value_text(fact.value)}{end}", first="[?] ", style="yellow")
-    others = [f"{fact.key} = {value_text(fact.value)}" for fact in facts if fact.key not in matters]
-    if others:
-        page.pair(page.word("facts_assumed_too"), page.mark("comma").join(others), style="dim")
+    """In one paragraph, first those that the plan hangs on, marked. Their reasons stand with the questions."""
+    ordered = sorted(facts, key=lambda fact: fact.key not in matters)
+    words = [("[?] " if fact.key in matters else "") + f"{fact.key} = {value_text(fact.value)}" for fact in ordered]
+    if words:
+        title = page.word("facts_assumed_marked" if matters else "facts_assumed")
+        page.pair(title, page.mark("comma").join(words), style="yellow" if matters else "dim")
 
 
 def _source(page: Page, source: str) -> str:

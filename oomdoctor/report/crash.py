@@ -50,7 +50,7 @@ def _circumstances(page: Page, crash: Crash) -> Iterator[str]:
     if crash.recovered:
         yield page.word("crash_recovered", lines=crash.recovered)
     if crash.frames:
-        yield page.word("crash_frame", frame=crash.frames[-1])
+        yield page.word("crash_frame", frame=crash.frames[-1].rpartition("site-packages/")[2])
 
 
 def _message(page: Page, crash: Crash) -> None:

@@ -6,7 +6,7 @@ from oomdoctor.doctor import Findings
 from oomdoctor.memory.room import needed_bytes
 from oomdoctor.plan import Plan
 from oomdoctor.report.page import BAD, GOOD, WARN, Page
-from oomdoctor.report.steps import change_text, needs_text
+from oomdoctor.report.steps import change_text, needs_text, usable_after
 
 
 def now_section(page: Page, findings: Findings) -> None:
@@ -27,6 +27,8 @@ def now_section(page: Page, findings: Findings) -> None:
 
 def _verdict(page: Page, findings: Findings, plan: Plan) -> None:
     crash, usable = findings.case.crash, findings.usable_bytes
+    for step in plan.steps:
+        usable = usable_after(step, usable)
     if crash is not None and not crash.fatal:
         page.signed(page.word("now_survived"), WARN)
     needs = needs_text(page, plan.steps[-1], usable)

@@ -10,21 +10,31 @@ from oomdoctor.report.page import Page
 
 def skipped_section(page: Page, skipped: Iterable[Skip]) -> None:
     """Rules that were left out, each with its reason in numbers."""
-    skipped = tuple(skipped)
+    skipped = tuple(skip for skip in skipped if not _plain_from_the_crash(skip))
     if skipped:
         page.heading(page.word("heading_skipped"))
     for skip in skipped:
         page.bullet(f"{page.say(skip.rule.title)}{page.mark('colon')}{page.say(skip.reason)}")
 
 
+def _plain_from_the_crash(skip: Skip) -> bool:
+    """Left out because of the kind or phase of the failure, which nobody who has read the top needs to be told."""
+    return str(skip.reason.values.get("key", "")).startswith("crash.")
+
+
 def alternatives_section(page: Page, plan: Plan | None, alternatives: Iterable[Plan]) -> None:
-    """One line for each other plan; nothing where all are the same."""
+    """One line for each other plan; nothing where all are the same, or where none is priced."""
     others = tuple(alternatives)
-    if plan is None or all(other.rules == plan.rules for other in others):
+    if plan is None or not differ(plan, others):
         return
     page.heading(page.word("heading_alternatives"))
     for other in others:
         page.bullet(alternative_text(page, other, plan))
+
+
+def differ(plan: Plan, others: Iterable[Plan]) -> bool:
+    """Whether there is a choice: a price is known, and another plan has other rules."""
+    return plan.fits is not None and any(other.rules != plan.rules for other in others)
 
 
 def alternative_text(page: Page, other: Plan, plan: Plan) -> str:

@@ -9,6 +9,7 @@ from oomdoctor.plan import Plan, Step
 from oomdoctor.remedies.rule import Cost
 from oomdoctor.report.basis import value_text
 from oomdoctor.report.page import BAD, GOOD, WARN, Page
+from oomdoctor.units import show_bytes
 
 
 def plan_section(page: Page, plan: Plan, usable: int | None) -> None:
@@ -19,11 +20,12 @@ def plan_section(page: Page, plan: Plan, usable: int | None) -> None:
     for number, step in enumerate(plan.steps, 1):
         if number > 1:
             page.line("")
+        usable = usable_after(step, usable)
         step_section(page, number, step, usable)
 
 
 def step_section(page: Page, number: int, step: Step, usable: int | None) -> None:
-    """One step."""
+    """One step. usable: what the card offers once it is done, see usable_after."""
     page.paragraph(page.say(step.rule.title), style="bold", first=page.word("step", number=number) + " ")
     page.pair(page.word("step_why"), page.say(step.rule.why), indent=2)
     for note in step.notes:
@@ -40,6 +42,16 @@ def step_section(page: Page, number: int, step: Step, usable: int | None) -> Non
     _outcome(page, step, usable)
 
 
+def usable_after(step: Step, usable: int | None) -> int | None:
+    """What the card offers after a step: more where the step frees what others hold (`machine.*_bytes`)."""
+    freed = 0
+    for key, value in step.change.items():
+        old = step.before.get(key)
+        if key.startswith("machine.") and isinstance(old, int) and isinstance(value, int):
+            freed += old - value
+    return None if usable is None else usable + freed
+
+
 def change_lines(page: Page, step: Step, indent: int = 2) -> None:
     """The run-card keys that the step changes, old and new."""
     for key, value in step.change.items():
@@ -49,8 +61,12 @@ def change_lines(page: Page, step: Step, indent: int = 2) -> None:
 def change_text(page: Page, step: Step, key: str, value: Value) -> str:
     """`max_length 2048 -> 1024`."""
     old = step.before.get(key)
-    before = page.word("unset") if old is None else value_text(old)
-    return f"{key} {before} -> {value_text(value)}"
+    before = page.word("unset") if old is None else _value(key, old)
+    return f"{key} {before} -> {_value(key, value)}"
+
+
+def _value(key: str, value: Value) -> str:
+    return show_bytes(value) if key.endswith("_bytes") and isinstance(value, int) else value_text(value)
 
 
 def how_lines(page: Page, how: How) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import IO, TYPE_CHECKING, Literal
 
-from oomdoctor.case import Machine
+from oomdoctor.case import Facts, Machine
 from oomdoctor.doctor import Findings
 from oomdoctor.memory.lines import Bill
 from oomdoctor.remedies.rule import Rule
@@ -41,7 +41,7 @@ def show(findings: Findings, lang: str, console: Console) -> None:
         crash_section(page, case.crash)
     why_section(page, findings.diagnosis)
     bill_of_findings(page, findings)
-    facts_section(page, case.facts, findings.questions)
+    facts_section(page, used_facts(findings), findings.questions)
     notes_section(page, findings.notes)
     if findings.plan is not None:
         skipped_section(page, findings.plan.skipped)
@@ -69,6 +69,14 @@ def show_rules(rules: Iterable[Rule], lang: str, console: Console) -> None:
 def show_rule(rule: Rule, lang: str, console: Console) -> None:
     """One remedy in full."""
     rule_section(Page(console, lang), rule)
+
+
+def used_facts(findings: Findings) -> Facts:
+    """Without assumptions where no bill is made of them: they say nothing about host memory, for one."""
+    facts = findings.case.facts
+    if findings.bill is not None or findings.missing:
+        return facts
+    return Facts({key: fact for key, fact in facts.won.items() if not fact.assumed}, facts.lost)
 
 
 def bill_of_findings(page: Page, findings: Findings) -> None:

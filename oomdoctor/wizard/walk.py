@@ -14,10 +14,10 @@ from oomdoctor.questions import Question
 from oomdoctor.report.basis import facts_section, notes_section, value_text
 from oomdoctor.report.crash import crash_section, why_section
 from oomdoctor.report.now import now_section
-from oomdoctor.report.others import plan_words
+from oomdoctor.report.others import differ, plan_words
 from oomdoctor.report.page import WARN, Page
-from oomdoctor.report.steps import step_section
-from oomdoctor.report.terminal import bill_of_findings
+from oomdoctor.report.steps import step_section, usable_after
+from oomdoctor.report.terminal import bill_of_findings, used_facts
 from oomdoctor.wizard.asking import Reply, ask, question_of
 from oomdoctor.wizard.ports import Choice, Port
 
@@ -88,7 +88,7 @@ class Dialogue:
         findings = self.tell(self.examine(self.case))
         findings = self.questions(findings)
         bill_of_findings(self.page, findings)
-        facts_section(self.page, findings.case.facts, findings.questions)
+        facts_section(self.page, used_facts(findings), findings.questions)
         notes_section(self.page, findings.notes)
         findings = self.choose_plan(findings)
         return self.follow(findings)
@@ -160,7 +160,7 @@ class Dialogue:
     def choose_plan(self, findings: Findings) -> Findings:
         """Ask which plan to follow, where they differ."""
         plan = findings.plan
-        if not self.ask_plan or plan is None or all(other.rules == plan.rules for other in findings.alternatives):
+        if not self.ask_plan or plan is None or not differ(plan, findings.alternatives):
             return findings
         plans = _different([plan, *findings.alternatives])
         choices = [Choice(one.prefer, self._plan_words(one)) for one in plans]
@@ -184,9 +184,11 @@ class Dialogue:
 
     def follow_plan(self, findings: Findings, plan: Plan) -> Findings | str:
         """One step after the other: `runs`, `stop`, or the findings of a new failure."""
+        usable = findings.usable_bytes
         for number, step in enumerate(plan.steps, 1):
+            usable = usable_after(step, usable)
             self.page.line("")
-            step_section(self.page, number, step, findings.usable_bytes)
+            step_section(self.page, number, step, usable)
             answer = self.does_it_run(step, last=number == len(plan.steps))
             if answer in ("runs", "stop"):
                 if answer == "runs":

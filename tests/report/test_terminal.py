@@ -10,9 +10,9 @@ import pytest
 from rich.console import Console
 
 from oomdoctor import knowledge
-from oomdoctor.case import Case, Crash, Gpu, Holder, Machine
+from oomdoctor.case import Case, Crash, Fact, Gpu, Holder, Machine, Text
 from oomdoctor.doctor import Findings
-from oomdoctor.plan import Plan
+from oomdoctor.plan import Plan, Skip
 from oomdoctor.remedies.rule import Cost
 from oomdoctor.report import terminal
 from oomdoctor.report.page import Page
@@ -121,11 +121,42 @@ def test_code_is_neither_wrapped_nor_marked_up() -> None:
     assert f"    {after}" in shown(samples.findings(), width=40).splitlines()
 
 
-def test_assumed_facts_are_marked_with_their_reason_and_found_ones_with_their_line() -> None:
+def test_assumed_facts_are_marked_and_found_ones_have_their_line() -> None:
     report = flat(shown(samples.findings()))
-    assert "[?] max_length = 2048: a guess; the longest sample decides" in report
+    assert "Assumed, because nothing was found; [?] can change the plan: [?] max_length = 2048" in report
+    assert "2048 is taken for now: a guess." in report
     assert "model = meta-llama/Llama-2-7b-hf (line 3)" in report
     assert "the configuration train.yaml: lora.target_modules = q, v (line 7)" in report
+
+
+def test_a_step_that_frees_what_others_hold_makes_room() -> None:
+    """17.50 GiB needed and 16.00 GiB usable: 4 GiB more once the other process is gone."""
+    freeing = replace(
+        samples.step(samples.bill(12.55, 2.7, 0.75, 0.6)),
+        change={"machine.foreign_bytes": 0},
+        before={"machine.foreign_bytes": 4 * GIB},
+    )
+    report = flat(shown(samples.findings(plan=samples.plan(freeing), usable_bytes=16 * GIB)))
+    assert "needs 17.50 GiB of 20.00 GiB" in report and "of 16.00 GiB" not in report
+    assert "machine.foreign_bytes 4.00 GiB -> 0 B" in report
+
+
+def test_what_the_reader_of_logs_keeps_for_itself_is_not_shown() -> None:
+    facts = samples.facts().add([Fact("log.shards", 81, "log:21"), Fact("architecture.hidden_size", 8192, "log:9")])
+    report = shown(samples.findings(case=Case(facts=facts, crash=samples.crash())))
+    assert "log.shards" not in report and "architecture" not in report
+
+
+def test_rules_that_the_kind_of_failure_rules_out_are_not_listed() -> None:
+    silent = Skip(samples.rule("flash", 5), Text("texts/plan.silent", {"key": "crash.kind", "value": "kv_cache"}))
+    plan = replace(samples.plan(samples.step()), skipped=(silent,))
+    assert "flash" not in shown(samples.findings(plan=plan))
+
+
+def test_alternatives_without_a_price_are_no_choice() -> None:
+    step = samples.step(None, fits=None, saves=None)
+    findings = samples.findings(bill=None, plan=samples.plan(step, fits=None))
+    assert "Other ways" not in shown(findings)
 
 
 def test_a_fact_that_lost_is_named() -> None:
