@@ -10,11 +10,12 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from oomdoctor.sources.log import commandline
 from oomdoctor.sources.log.page import LINE_LIMIT, Page
-from oomdoctor.sources.log.patterns import message
+from oomdoctor.sources.log.patterns import bare, message
 
 _BLOCK_LIMIT = 800  # lines: a printed TrainingArguments of 2026 has about 130, axolotl's config about 300
 _YAML = re.compile(r"(?P<indent> *)(?:- )?(?P<key>[A-Za-z_][\w.-]*):(?: +(?P<value>.*))?$")
@@ -26,6 +27,7 @@ _PAIR = re.compile(
     r"(?P<value>\"[^\"\n]{0,400}\"|'[^'\n]{0,400}'|<[^<>\n]{0,200}>|\[[^\[\]\n]{0,2000}\]|\{[^{}\n]{0,2000}\}"
     r"|\([^()\n]{0,400}\)|[^,\s{}()\[\]]{1,400})"
 )
+_OPEN = re.compile(r"\w\(|\{")  # a repr begins: `Name(` or `{`
 # A line of source code that a traceback shows: `---> 12     x = 1`, `     12     x = 1`, or four spaces and code.
 _SOURCE = re.compile(r"\s*(?:-+> ?)?\d+ {2,}\S|\s*❱|\s*[│|]|  +(?:File \"|\^|def |return |self\.)")
 
@@ -55,29 +57,37 @@ class Block:
 
 def block_at(page: Page, at: int, word: str) -> Block | None:
     """The block around the line that holds the word as a key; None where the line is no printed setting."""
-    line = page.line(at)
-    found = line.find(word)
-    before, after = line[:found], line[found + len(word) :].lstrip("'\" ")
-    if before.endswith(("--", "-")) or ("--" in line and _is_override(before, after)):
-        return _command(page, at)
+    line = bare(page.line(at))
+    key = _key(word).search(line)
+    if key is None:
+        return None
+    before, after = line[: key.start()], line[key.end() :].lstrip("'\" ")
     if _SOURCE.match(line):
         return None
+    if before.endswith(("--", "-")) or ("--" in line and _is_override(before, after)):
+        return command_at(page, at)
     if _DOTTED.match(line):
         return _run_of(page, at, "dotted", lambda text: bool(_DOTTED.match(text)), _dotted)
     if before.endswith(('"', "'")) and after.startswith(":"):
         return _json(page, at, word) or _repr(page, at)
-    if after.startswith("="):
+    if after.startswith("=") and (not before.strip() or _OPEN.search(before)):
         return _repr(page, at)
     if after.startswith(":") and _YAML.match(line):
         return _run_of(page, at, "yaml", _is_yaml, _yaml)
     return None
 
 
+@cache
+def _key(word: str) -> re.Pattern[str]:
+    """The word as a whole key: not a part of a longer one."""
+    return re.compile(rf"(?<!\w){re.escape(word)}(?!\w)")
+
+
 def _is_override(before: str, after: str) -> bool:
     return after.startswith("=") and before[-1:] in (" ", "'", '"', ".")
 
 
-def _command(page: Page, at: int) -> Block:
+def command_at(page: Page, at: int) -> Block:
     """The command of a line, with the lines that a backslash joins to it."""
     first = last = at
     while first > 0 and at - first < _BLOCK_LIMIT and page.line(first - 1).rstrip().endswith("\\"):
@@ -95,9 +105,9 @@ def _run_of(
 ) -> Block:
     """The block of lines around one that look like it."""
     first = last = at
-    while first > 0 and at - first < _BLOCK_LIMIT and belongs(page.line(first - 1)):
+    while first > 0 and at - first < _BLOCK_LIMIT and belongs(bare(page.line(first - 1))):
         first -= 1
-    while last + 1 < len(page) and last - at < _BLOCK_LIMIT and belongs(page.line(last + 1)):
+    while last + 1 < len(page) and last - at < _BLOCK_LIMIT and belongs(bare(page.line(last + 1))):
         last += 1
     return Block(kind, first, last, tuple(read(page, first, last)))
 
@@ -111,7 +121,7 @@ def _yaml(page: Page, first: int, last: int) -> list[Setting]:
     parents: list[tuple[int, str]] = []
     settings: list[Setting] = []
     for at in range(first, last + 1):
-        line = page.line(at)
+        line = bare(page.line(at))
         item, match = _ITEM.match(line), _YAML.match(line)
         if match:
             indent = len(match["indent"])
@@ -126,13 +136,13 @@ def _yaml(page: Page, first: int, last: int) -> list[Setting]:
 
 
 def _dotted(page: Page, first: int, last: int) -> list[Setting]:
-    matches = ((at, _DOTTED.match(page.line(at))) for at in range(first, last + 1))
+    matches = ((at, _DOTTED.match(bare(page.line(at)))) for at in range(first, last + 1))
     return [Setting(at, match["key"], match["value"]) for at, match in matches if match]
 
 
 def _repr(page: Page, at: int) -> Block:
     """`Name(key=value, ...)` on one line, or one `key=value,` a line."""
-    if not _ASSIGNMENT.match(page.line(at)):
+    if not _ASSIGNMENT.match(bare(page.line(at))):
         return Block("repr", at, at, tuple(_pairs(page, at)))
     return _run_of(page, at, "repr", lambda text: bool(_ASSIGNMENT.match(text)), _all_pairs)
 

@@ -8,8 +8,9 @@ from typing import Any
 from oomdoctor import knowledge
 from oomdoctor.sources.log.blocks import json_at
 from oomdoctor.sources.log.page import Finding, Page
-from oomdoctor.sources.log.settings import MODEL_CONFIG, read_pairs
+from oomdoctor.sources.log.settings import read_pairs
 
+_ANCHOR = "Config {"
 _MOST = 40  # printed configs looked at: each rank prints it, and again for the tokenizer and generation
 _DEPTH_KEY = "text_config"  # where a model with pictures keeps its language model
 
@@ -18,7 +19,7 @@ def find_all(page: Page) -> Iterator[Finding]:
     """The architecture of the first model whose config is printed. Those of another model (a reward model, a draft)
     are left out: half of each would be no model at all."""
     first: object = None
-    for at in page.holding(MODEL_CONFIG, _MOST):
+    for at in page.holding(_ANCHOR, _MOST):
         found = json_at(page, at)
         if found is None:
             continue

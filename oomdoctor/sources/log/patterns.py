@@ -41,13 +41,18 @@ def find(page: Page, entry: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def message(line: str) -> str:
-    """A line without the prefixes that loggers and banners put before the message."""
+    """The message of a line, without prefixes and blanks around it."""
+    return bare(line).strip()
+
+
+def bare(line: str) -> str:
+    """A line without the prefixes that loggers and banners put before the message; its indentation stays."""
     for _ in range(_PREFIXES_MOST):
         rest = next((line[match.end() :] for prefix in _prefixes() if (match := prefix.match(line))), None)
         if not rest:
             break
         line = rest
-    return line.strip()
+    return line
 
 
 @cache

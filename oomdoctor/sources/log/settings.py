@@ -12,13 +12,13 @@ from typing import Any
 
 from oomdoctor import knowledge
 from oomdoctor.case import Value
-from oomdoctor.sources.log.blocks import Block, Setting, block_at
+from oomdoctor.sources.log.blocks import Block, Setting, block_at, command_at
 from oomdoctor.sources.log.page import Finding, Page
 from oomdoctor.sources.log.patterns import re_of
 from oomdoctor.sources.log.values import clean, typed
 
+_FLAGS = (" --", "'--")  # how flags stand in a command and in a list of its words
 _MOST = 60  # blocks looked at for one mark
-MODEL_CONFIG = "Config {"  # a printed config.json of transformers: `dumps` reads it
 _ENOUGH = 2  # known keys that make a block one of printed settings; in the command of a known program one will do
 _LAUNCHERS = "launchers"  # the table of flags that any command may have
 
@@ -27,13 +27,32 @@ def find_all(page: Page) -> Iterator[Finding]:
     """What the printed settings of the page state."""
     tables = [entry for entry in knowledge.load("evidence").values() if "settings" in entry and "marks" in entry]
     covered: set[int] = set()
+    for command in _commands(page):
+        covered.update(range(command.first, command.last + 1))
+        yield from read(command, tables)
     for mark in dict.fromkeys(mark for table in tables for mark in table["marks"]):
         for at in page.holding(mark, _MOST):
             block = None if at in covered else block_at(page, at, mark)
             if block:
                 covered.update(range(block.first, block.last + 1))
-                if MODEL_CONFIG not in page.line(block.first):
+                if not _is_model_config(block):
                     yield from read(block, tables)
+
+
+def _is_model_config(block: Block) -> bool:
+    """A printed config.json, which `dumps` reads: its `torch_dtype` and `bits` are the checkpoint's, not the run's."""
+    traits = knowledge.lookup("evidence/model-config/traits")
+    return block.kind == "json" and len(_keys(block).intersection(traits)) >= _ENOUGH
+
+
+def _commands(page: Page) -> Iterator[Block]:
+    """The commands of known programs, whatever their flags are."""
+    last = -1
+    for at in sorted({at for mark in _FLAGS for at in page.holding(mark, _MOST)}):
+        block = command_at(page, at) if at > last else None
+        if block and block.program:
+            last = block.last
+            yield block
 
 
 def read(block: Block, tables: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
@@ -69,8 +88,12 @@ def _dialect(block: Block, tables: Sequence[Mapping[str, Any]]) -> Mapping[str, 
 
 
 def _marks(block: Block, table: Mapping[str, Any]) -> int:
-    present = {key for setting in block.settings for key in (setting.key, setting.key.rpartition(".")[2])}
-    return len(present.intersection(table.get("marks", ())))
+    return len(_keys(block).intersection(table["marks"]))
+
+
+def _keys(block: Block) -> set[str]:
+    """The keys of a block, in full and by their last part."""
+    return {key for setting in block.settings for key in (setting.key, setting.key.rpartition(".")[2])}
 
 
 def _rule(setting: Setting, block: Block, dialect: Mapping[str, Any]) -> Any:
