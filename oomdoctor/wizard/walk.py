@@ -11,12 +11,12 @@ from oomdoctor.case import Case, Fact, Text, UserError, Value
 from oomdoctor.doctor import Findings
 from oomdoctor.plan import Plan, Step
 from oomdoctor.questions import Question
-from oomdoctor.report.basis import facts_section, notes_section, value_text
+from oomdoctor.report.basis import facts_section, notes_section
 from oomdoctor.report.crash import crash_section, why_section
 from oomdoctor.report.now import now_section
 from oomdoctor.report.others import differ, plan_words
 from oomdoctor.report.page import WARN, Page
-from oomdoctor.report.steps import step_section, usable_after
+from oomdoctor.report.steps import change_text, step_section, usable_after
 from oomdoctor.report.terminal import bill_of_findings, used_facts
 from oomdoctor.wizard.asking import Reply, ask, question_of
 from oomdoctor.wizard.ports import Choice, Port
@@ -60,11 +60,14 @@ def walk(  # noqa: PLR0913 - the door of the dialogue: what it may do is handed 
     except (KeyboardInterrupt, EOFError):
         dialogue.interrupted()
         raise Interrupted from None
+    except Exception:
+        dialogue.keep()  # a fault of ours must not cost the person their answers
+        raise
 
 
 @dataclass(slots=True)
 class Dialogue:
-    """The state of one dialogue. case: what is known, without assumptions; changed: settings that steps have set."""
+    """The state of one dialogue. case: what is known, without assumptions; done: the steps that were taken."""
 
     case: Case
     port: Port
@@ -74,7 +77,7 @@ class Dialogue:
     save: Callable[[Case], str]
     ask_plan: bool = True
     prefer: str | None = None
-    changed: dict[str, Value] = field(default_factory=dict)
+    done: list[Step] = field(default_factory=list)
 
     @property
     def page(self) -> Page:
@@ -211,7 +214,7 @@ class Dialogue:
 
     def apply(self, step: Step) -> None:
         """The step's change is in the run now: it becomes known, and the figures of the crash are of an older run."""
-        self.changed.update(step.change)
+        self.done.append(step)
         crash = self.case.crash
         self.case = replace(
             self.case.know(Fact(key, value, "answer") for key, value in step.change.items()),
@@ -250,9 +253,11 @@ class Dialogue:
     def summary(self) -> None:
         """What was changed, and where the case is kept."""
         self.page.line("")
-        self.page.paragraph(self.word("done" if self.changed else "done_nothing"), style="bold")
-        for key, value in self.changed.items():
-            self.page.code(f"{key}: {value_text(value)}")
+        self.page.paragraph(self.word("done" if self.done else "done_nothing"), style="bold")
+        for step in self.done:
+            self.page.bullet(self.page.say(step.rule.title))
+            for key, value in step.change.items():
+                self.page.paragraph(change_text(self.page, step, key, value), indent=4)
         self.keep()
 
     def interrupted(self) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -23,8 +25,6 @@ except KeyboardInterrupt:
 
 
 def spawn(lang: str = "en", **env: str) -> pexpect.spawn[str]:
-    import os
-
     settings = {**os.environ, "TERM": "xterm", "PYTHONPATH": ".", "PYTHONIOENCODING": "utf-8", **env}
     settings.pop("JPY_PARENT_PID", None)
     return pexpect.spawn(
@@ -78,3 +78,79 @@ def test_no_color_is_honoured() -> None:
     seen = child.before + child.after
     child.sendcontrol("c")
     assert "\x1b[38" not in seen and "\x1b[31" not in seen and "\x1b[33" not in seen
+
+
+LOG = """Traceback (most recent call last):
+  File "train.py", line 41, in <module>
+    trainer.train()
+  File "/usr/lib/python3/site-packages/transformers/trainer.py", line 3675, in training_step
+    self.accelerator.backward(loss, **kwargs)
+  File "/usr/lib/python3/site-packages/torch/_tensor.py", line 581, in backward
+    torch.autograd.backward(
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 500.00 MiB. GPU 0 has a total capacity of 23.57 GiB of \
+which 312.00 MiB is free. Including non-PyTorch memory, this process has 23.25 GiB memory in use. Of the allocated \
+memory 22.50 GiB is allocated by PyTorch, and 250.00 MiB is reserved by PyTorch but unallocated.
+"""
+
+
+def program(folder: Path, *options: str, **env: str) -> pexpect.spawn[str]:
+    """The real program in a terminal, with a state folder of its own."""
+    settings = {**os.environ, "TERM": "xterm", "PYTHONPATH": ".", "XDG_STATE_HOME": str(folder), **env}
+    settings.pop("JPY_PARENT_PID", None)
+    arguments = ["-m", "oomdoctor", "--no-gpu", "--lang", "en", *options]
+    return pexpect.spawn(sys.executable, arguments, env=settings, encoding="utf-8", timeout=30, dimensions=(50, 100))
+
+
+def log_in(folder: Path) -> str:
+    path = folder / "train.log"
+    path.write_text(LOG)
+    return str(path)
+
+
+def test_ctrl_c_at_the_first_question_ends_with_130_and_the_way_back(tmp_path: Path) -> None:
+    child = program(tmp_path)
+    child.expect("How do we start")
+    child.sendcontrol("c")
+    child.expect("oomdoctor resume")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 130
+
+
+def test_an_answer_survives_ctrl_c_and_resume(tmp_path: Path) -> None:
+    child = program(tmp_path, "--from-log", log_in(tmp_path))
+    child.expect("Which model are you training")
+    child.send("meta-llama/Llama-2-7b-hf\r")
+    child.expect("arrow keys")
+    child.sendcontrol("c")
+    child.expect("oomdoctor resume")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 130
+    again = program(tmp_path, "resume")
+    again.expect("arrow keys")
+    assert "Which model" not in again.before
+    again.sendcontrol("c")
+    again.expect(pexpect.EOF)
+
+
+def test_a_dumb_terminal_is_asked_with_numbers_from_the_log_to_the_end(tmp_path: Path) -> None:
+    child = program(tmp_path, TERM="dumb")
+    child.expect("1. I have the log")
+    child.expect("Number .1.: ")
+    child.send("\r")
+    child.expect("Path of the log")
+    child.send(log_in(tmp_path) + "\r")
+    child.expect("in the backward pass")
+    child.expect("Which model are you training")
+    child.expect("> ")
+    child.send("\r")
+    while child.expect(["No more questions", "Does it run now", "make the change, and go on"]) == 0:
+        child.expect("Number .*: ")
+        child.send("\r")
+    child.expect("1. Yes, it runs")
+    child.send("1\r")
+    child.expect("Done. What was changed")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 0
