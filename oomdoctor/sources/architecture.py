@@ -8,7 +8,7 @@ from typing import Any
 from oomdoctor import knowledge
 from oomdoctor.case import Architecture, Linear, Text, UserError
 
-LARGEST = 10**8  # of any size in a config; a larger one is a mistake, or meant to exhaust the program
+LARGEST = 10**10  # of any size in a config; a larger one is a mistake, or meant to exhaust the program
 _ESSENTIAL = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 # A gated MLP is 8/3 (Llama) to 3.5 (Llama 3) times as wide as the hidden size. Qwen 1 counts both of its matrices, and
 # so gives 5.35 to 6 in its config.json; below this border the figure is the width of one matrix already.
@@ -84,8 +84,9 @@ class _Reader:
 
     def __init__(self, config: Mapping[str, Any], family: Mapping[str, Any], reference: str) -> None:
         self.reference = reference
-        self.config = {**family.get("defaults", {}), **canonical(config, family)}
-        self.family = self._variant(family)
+        given = canonical(config, family)
+        self.family = _variant(family, {**family.get("defaults", {}), **given})
+        self.config = {**self.family.get("defaults", {}), **given}
 
     def architecture(self) -> Architecture:
         missing = [key for key in self._essential() if self.config.get(key) is None]
@@ -131,18 +132,11 @@ class _Reader:
             return _ESSENTIAL
         return (*_ESSENTIAL, "intermediate_size")
 
-    def _variant(self, family: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The family, changed by those of its variants whose keys have the values named."""
-        changed = dict(family)
-        for variant in family.get("variants", ()):
-            if all(self.config.get(key) == value for key, value in variant["when"].items()):
-                changed.update(variant["set"])
-        return changed
-
     def _dims(self) -> dict[str, int]:
         """The named sizes that rules/families builds its linear layers of."""
         hidden, head_dim = self._size("hidden_size"), self._head_dim()
-        q, kv, ffn = self._size("num_attention_heads") * head_dim, self._kv_heads() * head_dim, self._ffn(hidden)
+        heads, layers, ffn = self._size("num_attention_heads"), self._size("num_hidden_layers"), self._ffn(hidden)
+        q, kv = heads * head_dim, self._kv_heads() * head_dim
         return {
             "one": 1,
             "hidden": hidden,
@@ -155,6 +149,9 @@ class _Reader:
             "experts": self._size("num_experts", 0) if self._has_experts() else 0,
             "expert_ffn": self._size("moe_intermediate_size", ffn),
             "shared_ffn": self._size("shared_expert_intermediate_size", 0),
+            "two_expert_ffn": 2 * self._size("moe_intermediate_size", ffn),
+            "layers_heads": layers * heads,
+            "layers_q_kv": layers * (q + kv),
         }
 
     def _linear(self, entry: Mapping[str, Any], dims: Mapping[str, int]) -> Linear:
@@ -214,7 +211,8 @@ class _Reader:
     def _extra(self, dims: Mapping[str, int]) -> int:
         projections = 2 * self._embedding_size(dims["hidden"]) * dims["hidden"]  # into and out of a narrow embedding
         extra: Mapping[str, int] = self.family.get("extra", {})
-        return projections + sum(factor * dims[name] for name, factor in extra.items())
+        other = self._size("extra_parameters", 0)  # the catalogue's own key: a vision tower, say
+        return projections + other + sum(factor * dims[name] for name, factor in extra.items())
 
     def _size(self, key: str, default: int | None = None) -> int:
         """A whole number from 1 to LARGEST; the default where the config has none (or null). Raises UserError."""
@@ -236,6 +234,15 @@ class _Reader:
 
     def _bad(self, key: str, value: Any) -> UserError:
         return UserError(self.reference, Text("texts/model.bad_value", {"key": key, "value": str(value)[:80]}))
+
+
+def _variant(family: Mapping[str, Any], config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The family, changed by those of its variants whose keys have the values named."""
+    changed = dict(family)
+    for variant in family.get("variants", ()):
+        if all(config.get(key) == value for key, value in variant["when"].items()):
+            changed.update(variant["set"])
+    return changed
 
 
 def canonical(config: Mapping[str, Any], family: Mapping[str, Any] | None = None) -> dict[str, Any]:

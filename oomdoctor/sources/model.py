@@ -18,16 +18,23 @@ __all__ = ["FoundModel", "architecture_for", "architecture_of", "family_note", "
 
 _LARGEST_CONFIG = 1024 * 1024  # bytes; real ones are 1 to 30 KiB
 _LONGEST_NAME = 200  # characters that are looked at
+_LONGEST_PATH = 4096
+_SIZE = re.compile(r"[0-9][0-9._x]*[bm]")  # 7b, 0.5b, 8x7b, 135m
+_CHECKPOINT = re.compile(r"checkpoint[-_]?[0-9]*|epoch[-_]?[0-9]+|final|merged|main|best|hf|[0-9a-f]{16,40}")
 _PREFIX = "architecture."
 
 
 @dataclass(frozen=True, slots=True)
 class FoundModel:
-    """name: as the catalogue writes it, or the path. config: config.json keys. reference: where it is from."""
+    """name: as the catalogue writes it, or the path. config: config.json keys. reference: where it is from.
+
+    derived: only the beginning of the name asked for is this model's; a fine-tuned copy, most likely.
+    """
 
     name: str
     config: Mapping[str, Any]
     reference: str
+    derived: bool = False
 
 
 def find_model(name: str) -> FoundModel:
@@ -59,13 +66,13 @@ def architecture_for(settings: Mapping[str, Value]) -> Architecture | None:
 
 
 def family_note(settings: Mapping[str, Value]) -> Text | None:
-    """A sentence for the person where the model's family had to be assumed, None where it is known. Never raises."""
+    """A sentence for the person where the model or its family had to be assumed, None where not. Never raises."""
     given, name = _given(settings), str(settings.get("model") or "")
-    try:
-        config = _filled(given, name or None) if given else find_model(name).config
-    except UserError:
-        return None
-    if family_of(config, name):
+    found = _known(name)
+    if found is not None and found.derived and not given:
+        return Text("texts/model.named_like", {"name": name[:_LONGEST_NAME], "model": found.name})
+    config = _filled(given, name) if given else (found.config if found else None)
+    if config is None or family_of(config, name):
         return None
     if "model_type" not in config:
         return Text("texts/model.no_model_type")
@@ -90,27 +97,29 @@ def _given(settings: Mapping[str, Value]) -> dict[str, Any]:
 
 
 def _filled(given: dict[str, Any], name: str | None) -> Mapping[str, Any]:
-    known = _known(name)
-    if known is None or not _agree(canonical(known), canonical(given)):
+    found = _known(name)
+    if found is None or not _agree(canonical(found.config), canonical(given)):
         return given
-    return {**known, **given}
+    return {**found.config, **given}
 
 
 def _agree(known: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
     return all(known[key] == value for key, value in given.items() if key in known)
 
 
-def _known(name: str | None) -> Mapping[str, Any] | None:
-    if name is None:
+def _known(name: str | None) -> FoundModel | None:
+    if not name:
         return None
     try:
-        return find_model(name).config
+        return find_model(name)
     except UserError:
         return None
 
 
 def _config_path(name: str) -> str | None:
     path = os.path.expanduser(name)
+    if not path.strip():
+        return None
     if path.endswith(".json") and os.path.isfile(path):
         return path
     inside = os.path.join(path, "config.json")
@@ -142,23 +151,33 @@ def _unreadable(path: str, why: Text | str) -> UserError:
 
 def _in_catalogue(name: str) -> FoundModel | None:
     index = _index()
-    for spelling in _spellings(name):
+    for spelling, derived in _spellings(name):
         if spelling in index:
             model = index[spelling]
-            return FoundModel(model, knowledge.load("models")[model]["config"], f"catalogue:{model}")
+            config = knowledge.load("models")[model]["config"]
+            return FoundModel(model, config, f"catalogue:{model}", derived)
     return None
 
 
-def _spellings(name: str) -> Iterator[str]:
-    """What a name may stand under in the index, the most exact first."""
+def _spellings(name: str) -> Iterator[tuple[str, bool]]:
+    """What a name may stand under in the index, the most exact first, and whether words were cut from its end.
+
+    A beginning counts only where it holds a size (`7b`): `gpt2-chinese` has another vocabulary than GPT-2.
+    """
     last = _last_part(name)[:_LONGEST_NAME]
-    yield _spelling(last)
-    yield _spelling(_without_fillers(last))
+    yield _spelling(last), False
+    words = _without_fillers(last).split("-")
+    yield _spelling("-".join(words)), False
+    for end in range(len(words) - 1, 0, -1):
+        if any(_SIZE.fullmatch(word) for word in words[:end]):
+            yield _spelling("-".join(words[:end])), True
 
 
 def _last_part(name: str) -> str:
-    """The model's own name: without owner, folders, or the wrapping of Hugging Face's cache."""
-    parts = [part for part in re.split(r"[/\\]", name.strip()) if part]
+    """The model's own name: without owner, folders, a checkpoint's folder, or the wrapping of Hugging Face's cache."""
+    parts = [part for part in re.split(r"[/\\]", name.strip()[-_LONGEST_PATH:]) if part]
+    while len(parts) > 1 and _CHECKPOINT.fullmatch(parts[-1]):
+        parts.pop()
     cached = next((part for part in parts if part.startswith("models--")), None)
     return cached.split("--")[-1] if cached else (parts[-1] if parts else "")
 

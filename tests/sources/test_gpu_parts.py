@@ -92,6 +92,7 @@ def test_there_are_many_cards_and_each_is_found_under_its_own_name():
         card = find_card(name, entry["memory_mib"] * MIB)
         assert card.memory_bytes == entry["memory_mib"] * MIB
         assert card.total_bytes < card.memory_bytes and card.total_bytes > 0.93 * card.memory_bytes
+        assert all(find_card(case).name == name for case in entry["cases"])
         assert 3 <= entry["compute_capability"] <= 13 and entry["source"]
 
 

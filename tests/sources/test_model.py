@@ -152,6 +152,8 @@ def test_sliding_windows_that_are_switched_off_do_not_count():
         ("C:\\models\\Qwen2.5-7B-Instruct\\", "Qwen/Qwen2.5-7B"),
         ("/root/.cache/huggingface/hub/models--Qwen--Qwen2.5-7B/snapshots/abc", "Qwen/Qwen2.5-7B"),
         ("qwen25-7b-instruct", "Qwen/Qwen2.5-7B"),
+        ("/root/.cache/modelscope/hub/models/Qwen/Qwen2___5-7B-Instruct", "Qwen/Qwen2.5-7B"),
+        ("./out/Qwen2.5-7B-Instruct-lora-sft/checkpoint-500", "Qwen/Qwen2.5-7B"),
         ("TheBloke/Mistral-7B-Instruct-v0.2-GPTQ", "mistralai/Mistral-7B-Instruct-v0.2"),
     ],
 )
@@ -163,6 +165,15 @@ def test_spellings_of_a_name(name, found):
 def test_a_name_that_only_looks_like_a_model_is_unknown(name):
     with pytest.raises(UserError):
         find_model(name)
+
+
+def test_a_name_that_only_begins_like_a_known_one_is_said_to_be_taken_so():
+    assert find_model("me/llama-2-7b-my-medical-tune").derived and not find_model("llama-2-7b-chat").derived
+    assert architecture_for({"model": "llama-2-7b-my-medical-tune"}).hidden_size == 4096
+    assert "Llama-2-7b-hf" in render(family_note({"model": "llama-2-7b-my-medical-tune"}), "en")
+    assert family_note({"model": "llama-2-7b-chat"}) is None
+    with pytest.raises(UserError):
+        find_model("gpt2-chinese-cluecorpussmall")  # no size in its beginning: another vocabulary
 
 
 def test_an_unknown_name_gets_near_ones():
