@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 GOOD, BAD, WARN, DIM, STRONG = "green", "red", "yellow", "dim", "bold"
 SIGNS = {GOOD: "[ok]", BAD: "[x]", WARN: "[!]"}
+_LEAST_WORDS = 12  # columns for the words of a table
 NARROW = 70  # below, tables become lists: a table of four columns needs about that
 _WIDE = "\u3000-\u303f\u4e00-\u9fff\uff00-\uffef"
 _BETWEEN_WIDE = re.compile(f"(?<=[{_WIDE}]) (?=[{_WIDE}])")
@@ -85,15 +86,26 @@ class Page:
             self.line(" " * indent + plain(line) if line.strip() else "", style)
 
     def table(self, rows: Sequence[Sequence[str]], indent: int = 2) -> None:
-        """Columns as wide as they need; the first and last are text, those between are figures. The last one wraps."""
-        widths = [max(cells(row[column]) for row in rows) for column in range(len(rows[0]))]
-        before = sum(widths[:-1]) + 2 * (len(widths) - 1) + indent
+        """A name, figures, and words. Figures are never wrapped; names and words are, where there is no room."""
+        figures = [max(cells(row[place]) for row in rows) for place in range(1, len(rows[0]) - 1)]
+        between = sum(2 + width for width in figures)
+        words = 2 + _LEAST_WORDS if any(row[-1] for row in rows) else 0
+        name = min(max(cells(row[0]) for row in rows), max(10, self.width - indent - between - words))
         for row in rows:
-            figures = [" " * (width - cells(text)) + text for text, width in zip(row[1:-1], widths[1:-1], strict=True)]
-            name = row[0] + " " * (widths[0] - cells(row[0]))
-            lead = " " * indent + "  ".join([name, *figures]) + "  "
-            for number, part in enumerate(wrap(row[-1], max(12, self.width - before))):
-                self.line((lead if number == 0 else " " * before) + part)
+            middle = "".join(
+                f"  {' ' * (width - cells(text))}{text}" for text, width in zip(row[1:-1], figures, strict=True)
+            )
+            self._row(row[0], middle, row[-1], (indent, name))
+
+    def _row(self, name: str, middle: str, words: str, columns: tuple[int, int]) -> None:
+        indent, width = columns
+        names = wrap(name, width)
+        rest = wrap(words, max(_LEAST_WORDS, self.width - indent - width - cells(middle) - 2))
+        for number in range(max(len(names), len(rest))):
+            left = names[number] if number < len(names) else ""
+            right = rest[number] if number < len(rest) else ""
+            figures = middle if number == 0 else " " * cells(middle)
+            self.line(" " * indent + left + " " * (width - cells(left)) + figures + "  " + right)
 
     def line(self, text: str, style: str = "") -> None:
         from rich.text import Text as Line

@@ -45,7 +45,7 @@ def test_entry_is_a_run_card_key_with_words_in_both_languages(key: str) -> None:
     words += [choice["label"] for choice in entry["choices"]] + [guess["reason"] for guess in entry["assume"]]
     for word in words:
         assert set(word) == set(LANGUAGES)
-        assert all(render(word, lang, framework="trl").strip() for lang in LANGUAGES)
+        assert all(render(word, lang).strip() for lang in LANGUAGES)
 
 
 @pytest.mark.parametrize("key", KEYS)
