@@ -18,10 +18,13 @@ from oomdoctor.sources.log.page import LINE_LIMIT, Page
 from oomdoctor.sources.log.patterns import bare, message
 
 _BLOCK_LIMIT = 800  # lines: a printed TrainingArguments of 2026 has about 130, axolotl's config about 300
+_COMMAND_HEAD = 600  # characters: the launcher with its flags, and the program
 _YAML = re.compile(r"(?P<indent> *)(?:- )?(?P<key>[A-Za-z_][\w.-]*):(?: +(?P<value>.*))?$")
 _ITEM = re.compile(r" *- +(?P<value>[^:]*)$")
-_ASSIGNMENT = re.compile(r"\s{0,2}[A-Za-z_]\w* ?= ?\S.*$")
-_DOTTED = re.compile(r" *(?P<key>[A-Za-z_]\w*) \.{3,} ?(?P<value>.*)$")
+_BLANK = re.compile(r"\s*(?:#.*)?$")
+_ASSIGNMENT = re.compile(r"\s{0,2}[A-Za-z_]\w* ?= ?\S.*$|\s*\{?['\"][A-Za-z_]\w*['\"]: ?\S.*$")
+# DeepSpeed pads keys with dots to 29 characters (`config.py`, print); a longer key is followed by two blanks.
+_DOTTED = re.compile(r" *(?P<key>[A-Za-z_]\w*(?= \.\.)|[A-Za-z_]\w{24,}(?=  \S)) [. ]+(?P<value>.*)$")
 _PAIR = re.compile(
     r"(?P<key>[A-Za-z_][\w.]*)['\"]?\s{0,2}[=:](?!=)\s{0,2}"
     r"(?P<value>\"[^\"\n]{0,400}\"|'[^'\n]{0,400}'|<[^<>\n]{0,200}>|\[[^\[\]\n]{0,2000}\]|\{[^{}\n]{0,2000}\}"
@@ -45,7 +48,7 @@ class Setting:
 class Block:
     """Settings that were printed together. kind: command | yaml | json | repr | dotted.
 
-    first, last: the places of its lines; program: it is a command that names a program known to take settings.
+    first, last: the places of its lines; text: a command's beginning; program: the command names a known program.
     """
 
     kind: str
@@ -53,6 +56,7 @@ class Block:
     last: int
     settings: tuple[Setting, ...]
     program: bool = False
+    text: str = ""
 
 
 def block_at(page: Page, at: int, word: str) -> Block | None:
@@ -97,7 +101,8 @@ def command_at(page: Page, at: int) -> Block:
     joined = " ".join(page.line(place).rstrip().rstrip("\\") for place in range(first, last + 1))
     pairs = commandline.settings_of(joined[: 2 * LINE_LIMIT])
     settings = tuple(Setting(at, key, value) for key, value in pairs)
-    return Block("command", first, last, settings, commandline.has_program(joined[:LINE_LIMIT]))
+    program = commandline.has_program(joined[:LINE_LIMIT])
+    return Block("command", first, last, settings, program, joined[:_COMMAND_HEAD])
 
 
 def _run_of(
@@ -113,7 +118,7 @@ def _run_of(
 
 
 def _is_yaml(line: str) -> bool:
-    return bool(_YAML.match(line) or _ITEM.match(line))
+    return bool(_YAML.match(line) or _ITEM.match(line) or _BLANK.match(line))
 
 
 def _yaml(page: Page, first: int, last: int) -> list[Setting]:
@@ -141,7 +146,7 @@ def _dotted(page: Page, first: int, last: int) -> list[Setting]:
 
 
 def _repr(page: Page, at: int) -> Block:
-    """`Name(key=value, ...)` on one line, or one `key=value,` a line."""
+    """`Name(key=value, ...)` on one line, or one `key=value,` or `'key': value,` a line."""
     if not _ASSIGNMENT.match(bare(page.line(at))):
         return Block("repr", at, at, tuple(_pairs(page, at)))
     return _run_of(page, at, "repr", lambda text: bool(_ASSIGNMENT.match(text)), _all_pairs)

@@ -19,7 +19,8 @@ from oomdoctor.sources.log.values import clean, typed
 
 _FLAGS = (" --", "'--")  # how flags stand in a command and in a list of its words
 _MOST = 60  # blocks looked at for one mark
-_ENOUGH = 2  # known keys that make a block one of printed settings; in the command of a known program one will do
+_ENOUGH = 2  # known keys that make a block one of printed settings; where the shape alone is plain
+# (a known program's command, a dotted table), one will do
 _LAUNCHERS = "launchers"  # the table of flags that any command may have
 
 
@@ -59,11 +60,10 @@ def read(block: Block, tables: Sequence[Mapping[str, Any]]) -> Iterator[Finding]
     """The facts of one block, in the dialect that fits it best; none where too few of its keys are known."""
     dialect = _dialect(block, tables)
     known = [(setting, rule) for setting in block.settings if (rule := _rule(setting, block, dialect)) is not None]
-    if len({setting.key for setting, _ in known}) < (1 if block.program else _ENOUGH):
+    if len({setting.key for setting, _ in known}) < (1 if block.program or block.kind == "dotted" else _ENOUGH):
         return
-    if _marks(block, dialect) >= dialect.get("sure", _ENOUGH):
-        for key, value in dialect.get("sets", {}).items():
-            yield Finding(block.first, key, value)
+    for key, value in dialect.get("sets", {}).items():
+        yield Finding(block.first, key, value)
     for setting, rule in known:
         for key, value in _facts(setting, rule).items():
             yield Finding(setting.at, key, value)
@@ -81,6 +81,9 @@ def read_pairs(pairs: Iterable[tuple[str, str]], table: Mapping[str, Any], at: i
 def _dialect(block: Block, tables: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """The table with most marks in the block. The general one has marks that all share, so it comes last."""
     special = [table for table in tables if not table.get("general") and table["id"] != _LAUNCHERS]
+    for table in special:
+        if any(program in block.text for program in table.get("programs", ())):
+            return table
     best = max(special, key=lambda table: _marks(block, table))
     if _marks(block, best) >= best.get("sure", _ENOUGH):
         return best

@@ -12,6 +12,7 @@ _NOTHING = frozenset({"", "none", "null", "~", "nan", "unset", "...", "n/a"})
 _ENUM_REPR = re.compile(r"<\w+(?:\.\w+)?: ['\"]?([\w.+-]+)['\"]?>")
 _ENUM_NAME = re.compile(r"[A-Z]\w+\.([A-Z][A-Z0-9_]*)")
 _NUMBER = re.compile(r"-?\d[\d,_]*(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_UNFILLED = ("$", "<", "{{")  # a shell variable, a placeholder: the value is not in the log
 _WORDS = re.compile(r"[\w.-]+")
 _WORD_LIMIT = 300  # characters of a value: a path has at most 255 a part
 
@@ -27,7 +28,7 @@ def clean(text: str) -> str | None:
     named = _ENUM_NAME.fullmatch(text)
     if named:
         return named[1].lower()
-    return None if text.lower() in _NOTHING else text
+    return None if text.lower() in _NOTHING or text.startswith(_UNFILLED) else text
 
 
 def typed(key: str, text: str) -> Value | None:
