@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache
 
 from oomdoctor.sources.log.lines import Line
 from oomdoctor.sources.log.reader import Region
@@ -27,31 +28,29 @@ _BOX = re.compile(r"^\s*[│┃]\s?(.*?)\s*[│┃]\s*$")
 _TIME = r"\d{4}-\d\d-\d\d[T _-]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
 _LEVEL = r"(?:DEBUG|INFO|SUCCESS|WARN|WARNING|ERROR|CRITICAL|FATAL|TRACE)"
 # Each takes off one wrapper at the start of a line; `rank` and `writer` name who wrote it. Tried again until none fits.
-_PREFIXES = [
-    re.compile(pattern)
-    for pattern in (
-        r"\[(?:rank|default)(?P<rank>\d+)\]:? ?",
-        r"\[1,(?P<rank>\d+)\]<std(?:err|out)>: ?",
-        r"\((?:[\w.:/-]+ ){0,3}rank=(?P<rank>\d+)[^()]{0,60}\) ?",
-        r"\((?:[^()\n]{0,80}? )?(?P<writer>pid=\d+)(?:, ?[^()\n]{0,80})?\) ?",
-        r"\d{1,3}(?:\.\d{1,3}){3}: ",
-        r"[\w.-]+[-_]\d+ +\| ",
-        r"\[\d{2,9}\] (?=\S|  )",
-        rf"{_TIME} (?:stdout|stderr) [FP] ",
-        rf"\[?{_TIME}\]?(?=[ \t|]|$)[ \t]?(?:- (?={_LEVEL}))?",
-        rf"\[{_LEVEL}\|[^\]\n]{{1,80}}\] ",
-        r">> (?=\S|  )",
-        rf"\| *{_LEVEL} *\| *(?:[\w.<>-]+(?::[\w<>-]+:\d+ - | *\| ?))?",
-        rf"{_LEVEL} +\| +{_TIME} +\| +[\w.<>:-]+ - ",
-        rf"{_LEVEL} \d\d-\d\d \d\d:\d\d:\d\d (?:\[[^\]\n]{{1,80}}\]|[\w./-]+:\d+\]) ?",
-        rf"\d\d/\d\d/\d{{4}} \d\d:\d\d:\d\d - {_LEVEL} - [\w.]+ - ",
-        rf"{_LEVEL} - [\w.]+ - ",
-        r"[A-Z][a-z]{2} \d{1,2}, \d{4}, \d{1,2}:\d\d:\d\d [AP]M[\t ]+[A-Z]+[\t ]+",
-        r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [\w.-]+ (?=[\w./-]+(?:\[\d+\])?: )",
-        r"\[[EWIF]\d{3,4} [\d:.]+(?: \d+)? [\w./-]+:\d+\] ",
-        r"\d{1,3}: (?=(?:Error: )?\[(?:rank|default)\d+\])(?:Error: )?",
-    )
-]
+# The first word says with which characters it can begin: 0 any digit, A any capital, a any small letter.
+_PREFIXES: tuple[tuple[str, str], ...] = (
+    ("[", r"\[(?:rank|default)(?P<rank>\d+)\]:? ?"),
+    ("[", r"\[1,(?P<rank>\d+)\]<std(?:err|out)>: ?"),
+    ("(", r"\((?:[\w.:/-]+ ){0,3}rank=(?P<rank>\d+)[^()]{0,60}\) ?"),
+    ("(", r"\((?:[^()\n]{0,80}? )?(?P<writer>pid=\d+)(?:, ?[^()\n]{0,80})?\) ?"),
+    ("0", r"\d{1,3}(?:\.\d{1,3}){3}: "),
+    ("0Aa", r"[\w.-]{1,80}[-_]\d{1,9} {1,20}\| "),
+    ("[", r"\[\d{2,9}\] (?=\S|  )"),
+    ("0", rf"{_TIME} (?:stdout|stderr) [FP] "),
+    ("[0", rf"\[?{_TIME}\]?(?=[ \t|]|$)[ \t]?(?:- (?={_LEVEL}))?"),
+    ("[", rf"\[{_LEVEL}\|[^\]\n]{{1,80}}\] "),
+    (">", r">> (?=\S|  )"),
+    ("|", rf"\| *{_LEVEL} *\| *(?:[\w.<>-]{{1,80}}(?::[\w<>-]{{1,80}}:\d+ - | *\| ?))?"),
+    ("A", rf"{_LEVEL} +\| +{_TIME} +\| +[\w.<>:-]{{1,120}} - "),
+    ("A", rf"{_LEVEL} \d\d-\d\d \d\d:\d\d:\d\d (?:\[[^\]\n]{{1,80}}\]|[\w./-]{{1,80}}:\d+\]) ?"),
+    ("0", rf"\d\d/\d\d/\d{{4}} \d\d:\d\d:\d\d - {_LEVEL} - [\w.]{{1,80}} - "),
+    ("A", rf"{_LEVEL} - [\w.]{{1,80}} - "),
+    ("A", r"[A-Z][a-z]{2} \d{1,2}, \d{4}, \d{1,2}:\d\d:\d\d [AP]M[\t ]{1,9}[A-Z]{1,20}[\t ]{1,9}"),
+    ("A", r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [\w.-]{1,80} (?=[\w./-]{1,80}(?:\[\d+\])?: )"),
+    ("[", r"\[[EWIF]\d{3,4} [\d:.]+(?: \d+)? [\w./-]+:\d+\] "),
+    ("0A", r"(?:\d{1,3}: )?(?:Error: )?(?=\[(?:rank|default)\d+\])"),
+)
 # Wrappers that look like ordinary text, so they are taken off only where most lines have them.
 _MAJORITY = [
     re.compile(r"(?P<rank>\d{1,4}): ?"),  # srun --label
@@ -105,7 +104,7 @@ def _habits(rows: Sequence[str]) -> tuple[re.Pattern[str], ...]:
 
 def _pieces(row: str, markup: bool) -> Iterator[str]:
     """The parts of a row that were lines on the screen: behind carriage returns, and out of JSON records."""
-    if row.startswith("{") and (message := _from_json(row)) is not None:
+    if row.startswith(("{\"", "{ \"")) and (message := _from_json(row)) is not None:
         for part in message.split("\n"):
             yield from _pieces(part, markup)
         return
@@ -186,14 +185,16 @@ def _rank(found: re.Match[str], rank: int | None) -> int | None:
 
 
 def _prefix(text: str) -> re.Match[str] | None:
-    if not text or text[0] in _NEVER:
-        return None
-    head = text[:400]
-    for prefix in _PREFIXES:
-        found = prefix.match(head)
+    for prefix in _prefixes_for(text[:1]):
+        found = prefix.match(text, 0, 400)
         if found is not None and found.end():
             return found
     return None
 
 
-_NEVER = frozenset(" \t{}'\"*=+-#%&/\\~`^!?.,;:$@_")
+@cache
+def _prefixes_for(first: str) -> tuple[re.Pattern[str], ...]:
+    """The wrappers that can begin with this character."""
+    if first.isascii() and first.isalnum():
+        first = "0" if first.isdigit() else "A" if first.isupper() else "a"
+    return tuple(re.compile(pattern) for starts, pattern in _PREFIXES if first and first in starts)

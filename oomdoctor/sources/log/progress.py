@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -71,38 +71,22 @@ def _steps() -> tuple[tuple[re.Pattern[str], Mapping[str, Any]], ...]:
 
 def world_size(sheet: Sheet) -> tuple[int, int] | None:
     """How many processes the run had, and the index of the line that says so. None where the log does not."""
-    best: tuple[int, int] | None = None
-    highest: tuple[int, int] | None = None
-    for at, line in enumerate(sheet.lines):
-        for entry in _story("world").values() if _may_tell(line.text) else ():
-            found = _pattern(entry["find"]).search(line.text[:8000])
-            if found is None:
-                continue
+    said: list[tuple[int, int]] = []
+    highest = [(line.rank + 1, at) for at, line in enumerate(sheet.lines) if line.rank]
+    for entry in _story("world").values():
+        (highest if entry.get("plus") else said).extend(_counts(sheet, entry))
+    most = max(highest, default=(0, 0))
+    return _of_banner(sheet) or max(said, default=None) or (most if most[0] > 1 else None)
+
+
+def _counts(sheet: Sheet, entry: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
+    """The numbers of processes that the lines of one entry give, each with its line."""
+    pattern = re.compile(entry["find"])
+    for at in sorted({sheet.line_at(place) for anchor in entry["anchors"] for place in sheet.places(anchor)}):
+        if found := pattern.search(sheet.lines[at].text[:8000]):
             number = 1 if entry.get("one") else next(int(group) for group in found.groups() if group)
-            if entry.get("plus"):
-                highest = max(highest or (0, at), (number + 1, at))
-            elif (best is None or number > best[0]) and number >= entry.get("least", 0):
-                best = number, at
-        if line.rank is not None:
-            highest = max(highest or (0, at), (line.rank + 1, at))
-    return _of_banner(sheet) or best or (highest if highest and highest[0] > 1 else None)
-
-
-def is_alone(sheet: Sheet) -> bool:
-    """Whether nothing in the log, such as a frame of a wrapper or a word of a launcher, speaks of several processes."""
-    text = sheet.text.lower()
-    return not any(word in text for word in _TOGETHER)
-
-
-_TOGETHER = ("torchrun", "distributed", "deepspeed", "nccl", "fsdp", "ddp", "ray::", "raylet", "mpirun", "local_rank", "srun",
-             "multi_gpu", "zero3", "world_size", "[rank", "tensor_parallel", "num_processes")  # fmt: skip
-
-
-_TELLING = ("proc", "gpus", "GPUs", "GPU ", "ranks", "orld", "arallel", "MEMBER", "rank", "Distributed")
-
-
-def _may_tell(text: str) -> bool:
-    return any(word in text for word in _TELLING)
+            if number >= entry.get("least", 0):
+                yield number + entry.get("plus", False), at
 
 
 def _of_banner(sheet: Sheet) -> tuple[int, int] | None:
@@ -121,17 +105,24 @@ def _of_banner(sheet: Sheet) -> tuple[int, int] | None:
     return (count, where) if count and not rest else None
 
 
+def is_alone(sheet: Sheet) -> bool:
+    """Whether nothing in the log, such as a frame of a wrapper or a word of a launcher, speaks of several processes."""
+    text = sheet.text.lower()
+    return not any(word in text for word in _TOGETHER)
+
+
+_TOGETHER = (
+    "torchrun", "distributed", "deepspeed", "nccl", "fsdp", "ddp", "ray::", "raylet", "mpirun", "local_rank",
+    "srun", "multi_gpu", "zero3", "world_size", "[rank", "tensor_parallel", "num_processes",
+)  # fmt: skip
+
+
 def framework_of(sheet: Sheet) -> str | None:
     """The tool that drove the run."""
     for name, entry in _story("frameworks").items():
         if any("".join(literal.split()) in sheet.text for literal in entry["any"]):
             return name
     return None
-
-
-@cache
-def _pattern(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern)
 
 
 @cache

@@ -141,6 +141,7 @@ class _Sieve:
         self.last_spots: deque[_Spot] = deque(maxlen=LAST_SPOTS)
         self.open: _Spot | None = None
         self.offset, self.line = 0, 1
+        self.counted = 0, 1  # offset and line of the last spot
 
     def feed(self, chunk: bytes) -> None:
         if len(self.head) < HEAD:
@@ -178,11 +179,19 @@ class _Sieve:
             text = before[2] + chunk
             start = max(0, len(before[2]) + at - BEFORE)
             stop = len(before[2]) + at + AFTER
-            spot = _Spot(before[0] + start, before[1] + text.count(b"\n", 0, start), bytearray(text[start:stop]))
+            spot = _Spot(before[0] + start, self._line_of(before, text, start), bytearray(text[start:stop]))
             spot.end = self.offset + at + AFTER
             (self.first_spots if len(self.first_spots) < FIRST_SPOTS else self.last_spots).append(spot)
             self.open = spot if spot.end > self.offset + len(chunk) else None
         return at + AFTER
+
+    def _line_of(self, before: tuple[int, int, bytes], text: bytes, start: int) -> int:
+        """The line of a place in two chunks, counted from the last place that was asked for."""
+        offset, line = max(self.counted, (before[0], before[1]))
+        low = offset - before[0]
+        line += text.count(b"\n", low, start) if start >= low else -text.count(b"\n", start, low)
+        self.counted = before[0] + start, line
+        return line
 
     def regions(self) -> list[Region]:
         """What was kept, in order; pieces that touch are one."""

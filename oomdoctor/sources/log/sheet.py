@@ -10,7 +10,7 @@ from itertools import accumulate
 from oomdoctor.sources.log.lines import Line
 
 # Of one literal, this many places are looked at from either end: a log may repeat a message at every step.
-PLACES = 400
+PLACES = 128
 
 
 @dataclass(frozen=True, slots=True)
