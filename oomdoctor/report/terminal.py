@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from collections.abc import Iterable
 from typing import IO, TYPE_CHECKING, Literal
 
@@ -28,6 +30,8 @@ def console(plain: bool = False, file: IO[str] | None = None, width: int | None 
     """A console for the reports. plain: no colours. NO_COLOR, FORCE_COLOR, TERM=dumb and pipes are honoured by rich."""
     from rich.console import Console
 
+    if file is None and isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without Chinese shows question marks, not a traceback
     system: Literal["auto"] | None = None if plain else "auto"
     return Console(
         file=file, width=width, color_system=system, no_color=plain or None, markup=False, highlight=False, emoji=False

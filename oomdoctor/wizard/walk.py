@@ -88,7 +88,7 @@ class Dialogue:
         if self.case.origin is None and self.case.crash is None and not self.case.facts.won:
             self.page.paragraph(self.word("greeting"))
             self.start()
-        findings = self.tell(self.examine(self.case))
+        findings = self.tell(self.examined())
         findings = self.questions(findings)
         bill_of_findings(self.page, findings)
         facts_section(self.page, used_facts(findings), findings.questions)
@@ -121,6 +121,19 @@ class Dialogue:
         text = self.port.paste(self.word("paste"))
         found: Case | None = self.careful(lambda: _read_text(text, self.read_log))
         return None if found is None else replace(found, origin=None)
+
+    def examined(self) -> Findings:
+        """The first findings. Where nobody knows the model or the card that the log names, the person is asked."""
+        while True:
+            try:
+                return self.examine(self.case)
+            except UserError as error:
+                self.refuse(error)
+                question = question_of("gpus.name" if error.message.path.startswith("texts/gpu.") else "model")
+                answer = ask(question, self.port, self.lang)
+                if isinstance(answer, Reply):
+                    raise
+                self.case = self.with_answer(question, answer)
 
     def tell(self, findings: Findings) -> Findings:
         """What died and why, before anything is asked."""
@@ -278,9 +291,13 @@ class Dialogue:
         try:
             return act()
         except UserError as error:
-            words = " ".join(part for part in (self.page.say(error.message), self.page.say(error.hint)) if part)
-            self.page.signed(f"{error.reference}{self.page.mark('colon')}{words}", WARN)
+            self.refuse(error)
             return None
+
+    def refuse(self, error: UserError) -> None:
+        """Say what is wrong with the input, and what to do."""
+        words = " ".join(part for part in (self.page.say(error.message), self.page.say(error.hint)) if part)
+        self.page.signed(f"{error.reference}{self.page.mark('colon')}{words}", WARN)
 
     def word(self, name: str, /, **values: Any) -> str:
         return self.page.say(Text(f"texts/wizard.{name}", values))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
 import re
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -287,3 +290,14 @@ def test_every_text_has_both_languages_and_the_same_placeholders(name: str) -> N
     assert set(entry) == {"en", "zh"}
     places = [set(re.findall(r"{(\w+)", entry[lang])) for lang in LANGS]
     assert places[0] == places[1]
+
+
+def test_a_terminal_without_chinese_gets_no_traceback() -> None:
+    program = (
+        "from oomdoctor.report import terminal; from tests.report import samples\n"
+        "terminal.show(samples.findings(), 'zh', terminal.console())"
+    )
+    env = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONPATH": "."}
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"17.50 GiB" in done.stdout

@@ -206,6 +206,19 @@ def test_an_answer_that_nobody_can_use_is_said_and_asked_again() -> None:
     assert "Close to it: llama" in script.printed
 
 
+def test_a_model_that_nobody_knows_is_asked_for_before_anything_else() -> None:
+    def findings(case: Case) -> Findings:
+        if case.facts.get("model") != "llama":
+            raise UserError("my-own-model", Text("texts/model.unknown", {"name": "my-own-model", "near": []}))
+        return samples.findings(case=case, questions=(), alternatives=())
+
+    script = Script(["llama", "runs"])
+    assert talk(script, Doctor(findings)) is None
+    assert "my-own-model" in script.printed
+    with pytest.raises(UserError):
+        talk(Script([""]), Doctor(findings))
+
+
 def test_the_card_is_asked_for_where_only_it_is_missing() -> None:
     def findings(case: Case) -> Findings:
         usable = samples.USABLE if case.facts.get("gpus.name") else None
