@@ -12,7 +12,7 @@ from oomdoctor.sources.model import architecture_of, find_model
 
 MODELS, FAMILIES = knowledge.load("models"), knowledge.load("families")
 ENCODERS = ("bert", "roberta", "xlm-roberta", "distilbert")
-DEPTH = ("num_hidden_layers", "n_layer", "n_layers")
+DEPTH = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -34,6 +34,8 @@ def real_model(config, depth):
     model_type = config.pop("model_type")
     auto = transformers.AutoModel if model_type in ENCODERS else transformers.AutoModelForCausalLM
     config[next(key for key in DEPTH if key in config)] = depth
+    if model_type == "gpt_neo":
+        config["attention_types"] = [[["global"], depth]]  # it must say as many as there are layers
     with torch.device("meta"):
         return auto.from_config(transformers.AutoConfig.for_model(model_type, **config))
 
