@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from oomdoctor.case import Crash, Value
+from oomdoctor.case import Crash, Fact, Facts, Text, Value
 from oomdoctor.diagnosis import GPU_KINDS, allocated_at, idle_bytes
 from oomdoctor.memory.lines import Bill, Line, Range
+from oomdoctor.memory.room import needed_bytes
 from oomdoctor.units import GIB
+
+# Phases in which the whole model is on the card.
+_LOADED = frozenset({"forward", "loss", "backward", "optimizer_step", "eval", "generate", "checkpoint_save"})
+# Assumptions that make the weights heavy, and what to take instead, the likeliest first.
+_LIGHTER = {"torch_dtype": ("bfloat16", "float16"), "quantization": ("nf4", "int8")}
+_ROUNDING = 1.01  # messages print two decimals
+
+Weights = Callable[[Mapping[str, Value]], int | None]
 
 
 def unexplained(bill: Bill, usable: int | None, crash: Crash | None, settings: Mapping[str, Value]) -> Line | None:
@@ -44,9 +53,30 @@ def _beyond_the_bill(bill: Bill, crash: Crash) -> int:
 def _to_not_fit(bill: Bill, usable: int, crash: Crash) -> int:
     """What must come on top for the bill to exceed the card by what the crash lacked."""
     lacked = max(1, (crash.requested_bytes or 0) - (crash.free_bytes or 0) - (idle_bytes(crash) or 0))
-    middle = (bill.device.likely + bill.device.high) // 2
-    return usable - middle + lacked
+    return usable - needed_bytes(bill) + lacked
 
 
 def _line(size: int, source: str) -> Line:
     return Line("unexplained", Range(size, size, size), "", source)
+
+
+def corrected(facts: Facts, crash: Crash | None, weights: Weights) -> Facts:
+    """The facts, without assumptions on the weights' numbers that the crash disproves.
+
+    A run that died in training had its weights on the card: they cannot be more than torch had in use. weights: bytes
+    of them under some settings, None where that is unknown.
+    """
+    if crash is None or crash.phase not in _LOADED or crash.allocated_bytes is None:
+        return facts
+    for key, choices in _LIGHTER.items():
+        fact, heavy = facts.won.get(key), weights(facts.values())
+        if fact is None or not fact.assumed or heavy is None or heavy <= _ROUNDING * crash.allocated_bytes:
+            continue
+        for choice in choices:
+            light = weights({**facts.values(), key: choice})
+            if light is not None and light <= _ROUNDING * crash.allocated_bytes:
+                values = {"assumed": fact.value, "heavy": heavy, "used": crash.allocated_bytes}
+                reason = Text("texts/doctor.too_heavy", values)
+                facts = facts.add([Fact(key, choice, f"log:{crash.line}", reason)])
+                break
+    return facts

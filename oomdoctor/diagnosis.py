@@ -15,8 +15,11 @@ from oomdoctor.units import GIB, MIB
 FRAGMENTED_SHARE = 0.044
 # What a process holds besides torch's own memory: CUDA context and library workspaces, 0.4 to 0.9 GiB measured.
 CONTEXT_BYTES = 600 * MIB
-# Below this, what others hold is a bare CUDA context or measuring noise.
-FOREIGN_WORTH_NAMING = 300 * MIB
+# Unlisted memory up to this much is put down to a desktop and to the guess of the context; beyond it, someone else is
+# there. Desktops of one to three screens with a browser hold 0.1 to 1 GiB.
+UNLISTED_DESKTOP = GIB
+# Below this share of the card, what others hold (a desktop, a bare CUDA context) is not what the run died of.
+FOREIGN_SHARE = 0.04
 
 GPU_KINDS = frozenset(
     {"cuda_oom", "cuda_oom_driver", "hip_oom", "npu_oom", "xpu_oom", "mps_oom", "cublas_alloc", "cudnn_alloc"}
@@ -99,7 +102,7 @@ def _cause(evidence: Evidence, fragmentation: Fragmentation | None) -> Finding:
 def _foreign(evidence: Evidence) -> Finding | None:
     crash = evidence.crash
     held = foreign_bytes(crash)
-    if crash is None or not held or held < FOREIGN_WORTH_NAMING:
+    if crash is None or not held or held < FOREIGN_SHARE * (crash.total_bytes or 0):
         return None
     missing = (crash.requested_bytes or 0) - (crash.free_bytes or 0)
     if held < missing:
@@ -190,21 +193,32 @@ def idle_bytes(crash: Crash) -> int | None:
 def foreign_bytes(crash: Crash | None) -> int | None:
     """Bytes of the card that other processes held at the crash; None where the log does not tell.
 
-    The processes that the message lists count as they are. Where it lists none, what neither torch nor a CUDA context
-    explains of the used memory counts, if it is more than the spread of contexts (0.4 to 0.9 GiB) leaves open.
+    The processes that the message lists count as they are. Where it lists none, what is left unlisted counts, if it is
+    more than the spread of contexts (0.4 to 0.9 GiB) and a desktop leave open.
     """
     if crash is None:
         return None
     listed = sum(holder.bytes or 0 for holder in crash.other_processes)
-    if listed or crash.total_bytes is None or crash.free_bytes is None:
-        return listed or None
+    if listed:
+        return listed
+    rest = unlisted_bytes(crash)
+    return rest if rest is None or rest >= UNLISTED_DESKTOP else 0
+
+
+def unlisted_bytes(crash: Crash) -> int | None:
+    """Bytes in use on the card that neither this process nor a listed one explains; None where the log does not tell.
+
+    Where the message does not give the process's own figure, torch's memory and a CUDA context stand for it.
+    """
+    if crash.total_bytes is None or crash.free_bytes is None:
+        return None
     own = crash.own_process_bytes
-    if own is None:
-        if crash.allocated_bytes is None:
-            return None
+    if own is None and crash.allocated_bytes is not None:
         own = crash.allocated_bytes + (idle_bytes(crash) or 0) + CONTEXT_BYTES
-    rest = crash.total_bytes - crash.free_bytes - own
-    return rest if rest >= GIB else 0
+    if own is None:
+        return None
+    listed = sum(holder.bytes or 0 for holder in crash.other_processes)
+    return max(0, crash.total_bytes - crash.free_bytes - own - listed)
 
 
 def reconcile(crash: Crash | None, bill: Bill | None) -> tuple[int | None, int | None]:

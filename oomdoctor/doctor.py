@@ -89,7 +89,17 @@ def _completed(case: Case, live: Machine | None) -> tuple[Case, tuple[Text, ...]
     """The case with its machine settled and with what is assumed where nothing is known."""
     case, notes = machines.settled(case, live)
     facts = assumptions(case.facts, _circumstances(case))
-    return replace(case, facts=facts), notes
+    return replace(case, facts=calibration.corrected(facts, case.crash, _weights)), notes
+
+
+def _weights(settings: Settings) -> int | None:
+    """Likely bytes of the weights on one card, None where the run lacks a fact for it."""
+    architecture = architecture_for(settings)
+    try:
+        lines = static_bytes(run_of(settings), architecture) if architecture else ()
+    except Missing:
+        return None
+    return next((line.size.likely for line in lines if line.key == "weights"), None)
 
 
 def _planned(findings: Findings, settings: Settings, pricing: Pricing, prefer: str) -> Findings:

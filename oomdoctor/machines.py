@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from oomdoctor.case import Case, Crash, Fact, Gpu, Machine, Text, Value
-from oomdoctor.diagnosis import foreign_bytes, fragmentation_of, idle_bytes
+from oomdoctor.diagnosis import UNLISTED_DESKTOP, foreign_bytes, fragmentation_of, idle_bytes, unlisted_bytes
 from oomdoctor.memory.lines import Line, Range
 from oomdoctor.units import GIB, MIB
 
@@ -55,7 +55,7 @@ def _catalogued(case: Case) -> list[Fact]:
     named = case.facts.won.get("gpus.name")
     if named is None:
         return []
-    from oomdoctor.sources.gpu import find_card
+    from oomdoctor.sources.cards import find_card
 
     card = find_card(str(named.value))
     reason = Text("texts/doctor.catalogue_card", {"name": card.name})
@@ -86,7 +86,7 @@ def _from_live(case: Case, live: Machine, seen: list[Gpu]) -> Case:
 
 def _is_the_card(gpu: Gpu, case: Case) -> bool:
     """Name and total agree, as far as the case names them."""
-    name, mib = case.facts.get("gpus.name"), case.facts.get("gpus.memory_mib")
+    name, mib = case.facts.get("gpus.name"), int(case.facts.get("gpus.memory_mib", 0))
     if name and gpu.name and not _same_name(str(name), gpu.name):
         return False
     if not mib or not gpu.total_bytes:
@@ -124,7 +124,7 @@ def _held(case: Case) -> dict[str, Value]:
     """Who holds the card. A crash tells of its own moment; the live reading stands in where there was none."""
     at_crash = foreign_bytes(case.crash)
     if at_crash is not None:
-        return {"machine.foreign_bytes": at_crash}
+        return {"machine.foreign_bytes": at_crash, **_desktop_at_crash(case.crash)}
     gpu = case.machine.gpu
     if gpu is None:
         return {}
@@ -135,13 +135,22 @@ def _held(case: Case) -> dict[str, Value]:
     return {**found, "machine.desktop_bytes": gpu.desktop_bytes or 0}
 
 
+def _desktop_at_crash(crash: Crash | None) -> dict[str, Value]:
+    """A remainder that the message leaves unlisted, where it gives the process's own figure: graphics programs are not
+    in its list."""
+    if crash is None or crash.own_process_bytes is None or crash.other_processes:
+        return {}
+    rest = unlisted_bytes(crash) or 0
+    return {"machine.desktop_bytes": rest} if 0 < rest < UNLISTED_DESKTOP else {}
+
+
 def usable_bytes(settings: Settings) -> int | None:
     """What one card offers to the run: its total less what others, leftovers and the desktop hold. None: unknown."""
     total = settings.get("machine.total_bytes")
     if not isinstance(total, int):
         return None
     held = ("machine.foreign_bytes", "machine.own_leftover_bytes", "machine.desktop_bytes")
-    return total - sum(int(settings.get(key, 0)) for key in held)  # type: ignore[arg-type]
+    return total - sum(int(str(settings.get(key, 0))) for key in held)
 
 
 def left_unexplained(line: Line | None, crash: Crash | None, settings: Settings) -> Line | None:

@@ -9,6 +9,7 @@ from oomdoctor.case import Text, Value
 from oomdoctor.edits.how import How
 from oomdoctor.edits.render import hows
 from oomdoctor.memory.lines import Bill
+from oomdoctor.memory.room import fits, needed_bytes
 from oomdoctor.remedies.changes import apply
 from oomdoctor.remedies.conditions import Verdict, check
 from oomdoctor.remedies.rule import Applied, Rule
@@ -85,13 +86,6 @@ class Pricing:
         return {**self.circumstances, **settings, **_bill_facts(self.bill(settings), self.usable(settings))}
 
 
-def fits(bill: Bill | None, usable: int | None) -> bool | None:
-    """Whether the bill fits with some certainty: halfway between its likely and its high figure. None is unknown."""
-    if bill is None or usable is None:
-        return None
-    return (bill.device.likely + bill.device.high) // 2 <= usable
-
-
 def _bill_facts(bill: Bill | None, usable: int | None) -> dict[str, Value]:
     if bill is None:
         return {"bill.known": False}
@@ -100,7 +94,7 @@ def _bill_facts(bill: Bill | None, usable: int | None) -> dict[str, Value]:
     for line in bill.lines:
         facts[f"share.{line.key}"] = bill.line(line.key) / peak
     if usable is not None:
-        facts["bill.missing_bytes"] = max(0, peak - usable)
+        facts["bill.missing_bytes"] = max(0, needed_bytes(bill) - usable)
     return facts
 
 
@@ -178,17 +172,17 @@ def _step(applied: Applied, settings: Settings, pricing: Pricing) -> Step:
     facts = pricing.facts(settings)
     notes = tuple(text for when, text in applied.rule.notes if check(when, facts).applies)
     notes = tuple(Text(note.path, {**facts, **note.values}) for note in notes)
-    freed = (pricing.usable(after) or 0) - (pricing.usable(settings) or 0)
-    saves = None if was is None or now is None else was.device.likely - now.device.likely + freed
-    return Step(
+    step = Step(
         rule=applied.rule,
         change=applied.change,
         before=applied.before,
         bill_after=now,
-        saves_bytes=saves if applied.change else None,
         fits=fits(now, pricing.usable(after)),
         notes=notes,
     )
+    if was is None or now is None or not applied.change:
+        return step
+    return replace(step, saves_bytes=was.device.likely - now.device.likely + _freed(step, settings, pricing))
 
 
 def _silence(rule: Rule, verdict: Verdict, facts: Settings) -> Text | None:
@@ -202,25 +196,36 @@ def _silence(rule: Rule, verdict: Verdict, facts: Settings) -> Text | None:
 def _negligible(step: Step, settings: Settings, pricing: Pricing) -> Text | None:
     """The reason to leave out a priced step that saves next to nothing, in numbers."""
     bill, usable = pricing.bill(settings), pricing.usable(settings)
-    if not step.rule.priced or step.saves_bytes is None or bill is None or step.fits:
+    if not step.rule.priced or _free_gain(step.rule) or step.bill_after is None or bill is None or step.fits:
         return None
-    peak = bill.device.likely
+    peak = needed_bytes(bill)
+    saves = peak - needed_bytes(step.bill_after) + _freed(step, settings, pricing)
     missing = peak - usable if usable is not None else peak
-    small = step.saves_bytes < NEGLIGIBLE_OF_PEAK * peak and step.saves_bytes < NEGLIGIBLE_OF_MISSING * missing
-    if not small and step.saves_bytes > 0:
+    if saves > 0 and (saves >= NEGLIGIBLE_OF_PEAK * peak or saves >= NEGLIGIBLE_OF_MISSING * missing):
         return None
-    return Text("texts/plan.negligible", {"saves": max(0, step.saves_bytes), "peak": peak, "missing": max(0, missing)})
+    return Text("texts/plan.negligible", {"saves": max(0, saves), "peak": peak, "missing": max(0, missing)})
+
+
+def _freed(step: Step, settings: Settings, pricing: Pricing) -> int:
+    """Bytes of the card that others give back through this step."""
+    before, after = pricing.usable(settings), pricing.usable({**settings, **step.change})
+    return 0 if before is None or after is None else after - before
 
 
 def _pruned(plan: Plan, settings: Settings, pricing: Pricing) -> Plan:
-    """Without the priced steps that turned out unnecessary, dearest first; then each batch as large as now fits."""
+    """Without the steps that turned out unnecessary, dearest first; then each batch as large as now fits."""
     steps = list(plan.steps)
-    priced = [step for step in plan.steps if step.rule.priced]
-    for step in sorted(priced, key=lambda step: _dearness(step, plan.prefer), reverse=True):
+    droppable = [step for step in plan.steps if step.rule.priced and not _free_gain(step.rule)]
+    for step in sorted(droppable, key=lambda step: _dearness(step, plan.prefer), reverse=True):
         rest = [kept for kept in steps if kept is not step]
         if pricing.fits(_settings_after(settings, rest)):
             steps = rest
     return _replayed(plan, steps, settings, pricing)
+
+
+def _free_gain(rule: Rule) -> bool:
+    """A repair that loses nothing and makes the run faster is worth taking whether or not its memory is needed."""
+    return rule.rung < 1 and rule.lossless and rule.cost.time[0] < 0
 
 
 def _dearness(step: Step, prefer: str) -> tuple[float, float]:

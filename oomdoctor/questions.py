@@ -29,21 +29,36 @@ class Question:
 def assumptions(facts: Facts, circumstances: Settings) -> Facts:
     """The facts, with what rules/questions assumes for each key that nothing is known of.
 
-    An assumption may rest on another (a learning task on its framework): they are made in the order of the questions.
+    An assumption may rest on another (the length on the framework): they are made in the order of the questions.
     """
     for key, entry in _entries():
-        if facts.get(key) is None:
-            assumed = _assumed(key, entry, {**circumstances, **facts.values()})
-            if assumed is not None:
-                facts = facts.add([assumed])
+        known = {**circumstances, **facts.values()}
+        index = _assumed(entry, known) if facts.get(key) is None else None
+        if index is not None:
+            value = typed(entry["assume"][index]["value"])
+            facts = facts.add([Fact(key, value, "assumed", Text(f"questions/{key}/assume/{index}/reason"))])
     return facts
 
 
-def _assumed(key: str, entry: Mapping[str, Any], known: Settings) -> Fact | None:
-    for index, choice in enumerate(entry.get("assume", ())):
-        if "when" not in choice or check(choice["when"], known).applies:
-            return Fact(key, typed(choice["value"]), "assumed", Text(f"questions/{key}/assume/{index}/reason"))
-    return None
+def _assumed(entry: Mapping[str, Any], known: Settings) -> int | None:
+    """Which of the entry's assumptions holds; None where none does or the key makes no sense here."""
+    if not _makes_sense(entry, known):
+        return None
+    choices = enumerate(entry.get("assume", ()))
+    return next((index for index, choice in choices if check(choice.get("when", {}), known).applies), None)
+
+
+def _makes_sense(entry: Mapping[str, Any], known: Settings) -> bool:
+    return check(entry.get("when", {}), known).applies
+
+
+def _open(key: str, entry: Mapping[str, Any], facts: Facts, known: Settings) -> bool:
+    """Whether nobody has stated the key, it makes sense here, and it does not follow from another fact."""
+    fact = facts.won.get(key)
+    if (fact is not None and not fact.assumed) or not _makes_sense(entry, known):
+        return False
+    index = _assumed(entry, known)
+    return index is None or not entry["assume"][index].get("certain")
 
 
 def open_questions(
@@ -57,7 +72,8 @@ def open_questions(
         return tuple(_question(key, entry, None) for key, entry in _entries() if key in missing)
     if plan is None:
         return ()
-    unknown = [(key, entry) for key, entry in _entries() if key not in facts.won or facts.won[key].assumed]
+    known = {**pricing.circumstances, **facts.values()}
+    unknown = [(key, entry) for key, entry in _entries() if _open(key, entry, facts, known)]
     return tuple(
         _question(key, entry, facts.won.get(key))
         for key, entry in unknown

@@ -5,6 +5,7 @@ from typing import Any
 
 from oomdoctor.case import Text, Value
 from oomdoctor.memory.lines import Bill, Line, PhaseBill, Range
+from oomdoctor.memory.room import FRAGMENTED
 from oomdoctor.plan import Pricing, Settings, make_plan
 from oomdoctor.remedies.rule import Cost, Rule
 from oomdoctor.units import GIB
@@ -17,7 +18,8 @@ def _bill(gib: float, activations: float = 0.5) -> Bill:
     lines = {"activations": round(size * activations), "weights": size - round(size * activations)}
     parts = tuple(Line(key, Range(part, part, part), "", "") for key, part in lines.items())
     whole = Range(size, size, size)
-    return Bill((PhaseBill("backward", parts),), "backward", whole, whole, whole, 0, 0)
+    live = round(size / (1 + FRAGMENTED))  # so that the bill needs just `gib`
+    return Bill((PhaseBill("backward", parts),), "backward", Range(live, live, live), whole, whole, 0, 0)
 
 
 def _rule(name: str, rung: float, when: Mapping[str, Any] | None = None, **change: Value) -> Rule:

@@ -1,0 +1,235 @@
+"""The program as scripts and people call it: exit codes, documents, refusals. Each call is a process of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = ROOT / "examples"
+LOG = EXAMPLES / "llama2-7b-lora-3090.log"
+QUIET = ("--no-input", "--no-gpu")
+
+
+def oomdoctor(*arguments: object, stdin: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "oomdoctor", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        input=stdin,
+        stdin=subprocess.DEVNULL if stdin is None else None,
+        env={**os.environ, "LC_ALL": "C.UTF-8", **environment},
+        cwd=ROOT,
+        timeout=60,
+        check=False,
+    )
+
+
+def document(*arguments: object, **options: Any) -> dict[str, Any]:
+    done = oomdoctor(*arguments, "--json", **options)
+    found: dict[str, Any] = json.loads(done.stdout)
+    jsonschema.validate(found, json.loads(oomdoctor("schema").stdout))
+    return found
+
+
+def test_a_crash_log_gives_a_plan_that_fits() -> None:
+    done = oomdoctor("--from-log", LOG, "--json", *QUIET)
+    assert done.returncode == 0
+    found = json.loads(done.stdout)
+    crash = found["crash"]
+    assert (crash["kind"], crash["phase"], crash["fatal"]) == ("cuda_oom", "forward", True)
+    assert crash["requested_bytes"] == 86 * 1024**2
+    assert found["plan"]["fits"] is True
+    assert found["plan"]["steps"][0]["rule"] == "smaller-batch"
+
+
+def test_the_request_of_86_mib_is_named() -> None:
+    """4 x 1024 tokens x 11008 x 2 B = 86 MiB: an activation of the MLP; so is a weight of it, 11008 x 4096 x 2 B."""
+    shapes = {tuple(tensor["shape"]) for tensor in document("--from-log", LOG, *QUIET)["crash"]["tensor"]}
+    assert (11008, 4096) in shapes or (4096, 11008) in shapes
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+@pytest.mark.parametrize("example", sorted(path.name for path in EXAMPLES.iterdir()))
+def test_every_example_gives_a_valid_document_in_both_languages(example: str, lang: str) -> None:
+    source = ("--from-log", EXAMPLES / example) if example.endswith(".log") else ("plan", EXAMPLES / example)
+    assert document(*source, "--lang", lang, *QUIET)["lang"] == lang
+
+
+def test_lines_of_the_bill_sum_to_the_peak_of_the_device() -> None:
+    bill = document("bill", EXAMPLES / "llama2-7b-lora-3090.yaml")["bill"]
+    assert sum(line["likely"] for line in bill["lines"]) == bill["peak"]["device"]["likely"]
+    assert any(phase["phase"] == bill["phase"] for phase in bill["phases"])
+
+
+def test_what_a_step_saves_is_the_difference_of_two_bills() -> None:
+    found = document("--from-log", LOG, *QUIET)
+    before = found["bill"]["peak"]["device"]["likely"]
+    for step in found["plan"]["steps"]:
+        after = step["bill_after"]["device"]["likely"]
+        assert step["saves_bytes"] == before - after
+        before = after
+
+
+def test_ids_and_keys_are_never_translated() -> None:
+    def bones(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: bones(part) for key, part in value.items() if key not in ("reason", "formula")}
+        return len(value) if isinstance(value, list) else value if not isinstance(value, str) else None
+
+    english, chinese = (document("--from-log", LOG, "--lang", lang, *QUIET) for lang in ("en", "zh"))
+    assert bones(english) == bones(chinese)
+    for found in (english, chinese):
+        assert [step["rule"] for step in found["plan"]["steps"]] == [step["rule"] for step in english["plan"]["steps"]]
+    assert english["diagnosis"]["title"] != chinese["diagnosis"]["title"]
+
+
+def test_many_cards_give_one_document_a_line_and_a_bad_card_its_error(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("model: meta-llama/Llama-2-7b-hf\nmax_lenght: 5\nmethod: lara\n")
+    good = EXAMPLES / "llama2-7b-lora-3090.yaml"
+    done = oomdoctor("bill", good, bad, good, "--json")
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.returncode == 2
+    assert [("error" in line) for line in lines] == [False, True, False]
+    message = lines[1]["error"]["message"]
+    assert "max_lenght" in message and "lara" in message  # all problems at once
+    assert "Traceback" not in done.stderr
+
+
+def test_a_card_without_a_model_ends_with_4_and_names_what_it_lacks(tmp_path: Path) -> None:
+    card = tmp_path / "card.yaml"
+    card.write_text("method: lora\nmax_length: 1024\n")
+    done = oomdoctor("bill", card, "--json", "--no-input")
+    assert done.returncode == 4
+    assert "model" in json.loads(done.stdout)["error"]["message"]
+
+
+def test_an_unknown_model_names_its_neighbours(tmp_path: Path) -> None:
+    card = tmp_path / "card.yaml"
+    card.write_text("model: meta-llama/Llama-2-7b-fh\n")
+    done = oomdoctor("bill", card)
+    assert done.returncode == 2
+    assert "Llama-2-7b" in done.stderr
+
+
+def test_an_unknown_card_names_its_neighbours() -> None:
+    done = oomdoctor("plan", EXAMPLES / "llama2-7b-lora-3090.yaml", "--set", "gpus.name=RTX 3900", *QUIET)
+    assert done.returncode == 2
+    assert "RTX 3090" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        (b"", 3),
+        (b"Epoch 1: loss 0.3\nEpoch 2: loss 0.2\nsaved model to out/\n", 3),
+        (bytes(range(256)) * 64, 2),
+    ],
+    ids=["empty", "healthy", "binary"],
+)
+def test_a_log_without_a_failure_ends_with_3_and_what_is_no_log_with_2(
+    tmp_path: Path, content: bytes, code: int
+) -> None:
+    log = tmp_path / "train.log"
+    log.write_bytes(content)
+    done = oomdoctor("--from-log", log, *QUIET)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--from-log", "no/such/file.log"), ("bill", "no/such/card.yaml"), ("--bogus",), ("bill",)]
+)
+def test_bad_usage_is_one_sentence_and_exit_code_2(arguments: tuple[str, ...]) -> None:
+    for lang in ("en", "zh"):
+        done = oomdoctor(*arguments, "--lang", lang, "--no-input")
+        assert done.returncode == 2
+        assert len(done.stderr.strip().splitlines()) == 1
+        assert "Traceback" not in done.stderr
+    error = json.loads(oomdoctor(*arguments, "--json", "--no-input").stdout)
+    assert set(error) == {"schema", "error"}
+
+
+def test_a_folder_without_logs_is_refused(tmp_path: Path) -> None:
+    assert oomdoctor("--from-log", tmp_path, *QUIET).returncode == 2
+
+
+def test_a_log_can_come_from_standard_input() -> None:
+    done = oomdoctor("--from-log", "-", "--json", *QUIET, stdin=LOG.read_text(errors="replace"))
+    assert json.loads(done.stdout)["crash"]["requested_bytes"] == 86 * 1024**2
+
+
+def test_killed_for_host_memory_gets_advice_without_a_price() -> None:
+    found = document("--from-log", EXAMPLES / "killed-while-loading.log", *QUIET)
+    assert found["crash"]["kind"] == "host_oom_killed"
+    assert found["plan"]["steps"]
+    assert all(step["saves_bytes"] is None for step in found["plan"]["steps"])
+
+
+def test_nothing_fits_a_card_that_is_far_too_small(tmp_path: Path) -> None:
+    card = tmp_path / "card.yaml"
+    card.write_text("model: meta-llama/Llama-2-70b-hf\nmethod: lora\ngpus: {name: GTX 1050 Ti, count: 1}\n")
+    assert oomdoctor("plan", card, *QUIET).returncode in (2, 10)
+    card.write_text(
+        "model: meta-llama/Llama-2-70b-hf\nmethod: lora\ngpus: {memory_mib: 4000, compute_capability: 7.5}\n"
+    )
+    assert oomdoctor("plan", card, *QUIET).returncode == 10
+
+
+def test_a_plan_without_a_card_says_that_it_needs_one(tmp_path: Path) -> None:
+    card = tmp_path / "card.yaml"
+    card.write_text("model: meta-llama/Llama-2-7b-hf\nmethod: lora\n")
+    done = oomdoctor("plan", card, *QUIET)
+    assert done.returncode == 4
+    assert "gpus.name" in done.stderr
+
+
+def test_what_the_person_states_beats_the_log() -> None:
+    found = document("--from-log", LOG, "--set", "max_length=512", *QUIET)
+    (fact,) = [fact for fact in found["facts"] if fact["key"] == "max_length"]
+    assert (fact["value"], fact["source"]) == (512, "set")
+
+
+def test_chinese_is_chosen_by_the_locale() -> None:
+    assert "显存" in oomdoctor("--from-log", LOG, *QUIET, LC_ALL="zh_CN.UTF-8").stdout
+
+
+def test_nothing_is_saved_under_no_input(tmp_path: Path) -> None:
+    oomdoctor("--from-log", LOG, *QUIET, XDG_STATE_HOME=str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_terminal_nothing_is_asked() -> None:
+    assert oomdoctor("--from-log", LOG, "--no-gpu").returncode == 0
+    assert oomdoctor("--no-gpu").returncode == 2
+
+
+def test_resume_without_a_saved_case_says_so(tmp_path: Path) -> None:
+    done = oomdoctor("resume", *QUIET, XDG_STATE_HOME=str(tmp_path))
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+def test_heavy_packages_are_not_imported_on_the_hot_path() -> None:
+    code = (
+        "import sys; from oomdoctor.cli import main;"
+        f"main(['--from-log', {str(LOG)!r}, '--json', '--no-input', '--no-gpu']);"
+        "print(sorted({'torch', 'transformers', 'questionary', 'prompt_toolkit', 'rich', 'pynvml'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_rules_are_listed_shown_and_checked() -> None:
+    assert "gradient-checkpointing" in oomdoctor("rules", "list").stdout
+    assert (
+        json.loads(oomdoctor("rules", "show", "smaller-batch", "--json").stdout)["rules"][0]["rule"] == "smaller-batch"
+    )
+    assert oomdoctor("rules", "show", "smaler-batch").returncode == 2
+    assert oomdoctor("rules", "lint").returncode == 0
