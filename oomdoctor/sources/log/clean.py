@@ -34,8 +34,8 @@ _PREFIXES: tuple[tuple[str, str], ...] = (
     ("[", r"\[1,(?P<rank>\d+)\]<std(?:err|out)>: ?"),
     ("(", r"\((?:[\w.:/-]+ ){0,3}rank=(?P<rank>\d+)[^()]{0,60}\) ?"),
     ("(", r"\((?:[^()\n]{0,80}? )?(?P<writer>pid=\d+)(?:, ?[^()\n]{0,80})?\) ?"),
-    ("0", r"\d{1,3}(?:\.\d{1,3}){3}: "),
-    ("0Aa", r"[\w.-]{1,80}[-_]\d{1,9} {1,20}\| "),
+    ("0", r"(?P<writer>\d{1,3}(?:\.\d{1,3}){3}): "),
+    ("0Aa", r"(?P<writer>[\w.-]{1,80}[-_]\d{1,9}) {1,20}\| "),
     ("[", r"\[\d{2,9}\] (?=\S|  )"),
     ("0", rf"{_TIME} (?:stdout|stderr) [FP] "),
     ("[0", rf"\[?{_TIME}\]?(?=[ \t|]|$)[ \t]?(?:- (?={_LEVEL}))?"),
@@ -104,7 +104,7 @@ def _habits(rows: Sequence[str]) -> tuple[re.Pattern[str], ...]:
 
 def _pieces(row: str, markup: bool) -> Iterator[str]:
     """The parts of a row that were lines on the screen: behind carriage returns, and out of JSON records."""
-    if row.startswith(("{\"", "{ \"")) and (message := _from_json(row)) is not None:
+    if row.startswith(('{"', '{ "')) and (message := _from_json(row)) is not None:
         for part in message.split("\n"):
             yield from _pieces(part, markup)
         return
@@ -160,7 +160,7 @@ def _unwrapped(number: int, piece: str, habits: Sequence[re.Pattern[str]]) -> It
         text, rank, writer = _without_prefixes(part, habits)
         if "│" in text or "┃" in text:
             text = _BOX.sub(r"\1", text)
-        yield Line(number, text.translate(_CONTROL).rstrip(), rank, writer)
+        yield Line(number, (text if text.isprintable() else text.translate(_CONTROL)).rstrip(), rank, writer)
 
 
 def _without_prefixes(text: str, habits: Sequence[re.Pattern[str]]) -> tuple[str, int | None, str | None]:

@@ -112,11 +112,11 @@ def _key(sheet: Sheet, hit: Hit, traceback: Traceback) -> Key:
         return "writer", f"pid={found[1]}"
     if line.rank is not None:
         return "rank", line.rank
+    card = hit.fields["gpu_index"] if "gpu_index" in hit.fields and "gpu_index" not in hit.extra else None
     if line.writer is not None:
-        return "writer", line.writer
-    if "gpu_index" in hit.fields and "gpu_index" not in hit.extra:
-        return "gpu", hit.fields["gpu_index"]
-    return None
+        is_host = not line.writer.startswith("pid=") and card is not None
+        return "writer", f"{line.writer} card {card}" if is_host else line.writer
+    return None if card is None else ("gpu", card)
 
 
 def _merged(failures: Sequence[Failure]) -> list[Failure]:
@@ -136,9 +136,8 @@ def _is_same(one: Failure, two: Failure) -> bool:
         return False
     soft = {name for failure in (one, two) for hit in failure.hits for name in hit.extra}
     shared = (one.fields.keys() & two.fields.keys()) - soft
-    return (
-        all(one.fields[name] == two.fields[name] for name in shared) and one.hit.own_bytes == two.hit.own_bytes
-    ) or (not two.fields and not one.fields)
+    own = {failure.hit.own_bytes for failure in (one, two)} - {None}
+    return len(own) < 2 and all(one.fields[name] == two.fields[name] for name in shared)
 
 
 def _keys_agree(one: Key, two: Key) -> bool:
