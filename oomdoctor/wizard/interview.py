@@ -1,0 +1,73 @@
+"""The questions of the dialogue: only those that would change the plan, one at a time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from oomdoctor.case import Case, Fact, UserError, Value
+from oomdoctor.doctor import Findings
+from oomdoctor.questions import Question
+from oomdoctor.wizard.asking import Reply, ask, question_of
+from oomdoctor.wizard.dialogue import Dialogue
+
+
+def first_findings(talk: Dialogue) -> Findings:
+    """The first findings. Where nobody knows the model or the card that the log names, the person is asked.
+
+    Raises UserError where the person does not know it either.
+    """
+    while True:
+        try:
+            return talk.examine(talk.case)
+        except UserError as error:
+            talk.refuse(error)
+            question = question_of("gpus.name" if error.message.path.startswith("texts/gpu.") else "model")
+            answer = ask(question, talk.port, talk.lang)
+            if isinstance(answer, Reply):
+                raise
+            talk.case = _with_answer(talk.case, question, answer)
+
+
+def interview(talk: Dialogue, findings: Findings) -> Findings:
+    """Ask until nothing open would change the plan, and work everything out anew after each answer."""
+    before: list[Case] = []
+    while (question := _next(talk.case, findings)) is not None:
+        talk.page.line("")
+        answer = ask(question, talk.port, talk.lang)
+        if answer is Reply.ENOUGH:
+            break
+        if answer is Reply.BACK:
+            talk.case = before.pop() if before else _stay(talk)
+        else:
+            before.append(talk.case)
+            talk.case = _with_answer(talk.case, question, answer)
+        findings = talk.careful(lambda: talk.examine(talk.case)) or _take_back(talk, before)
+    return findings
+
+
+def _next(case: Case, findings: Findings) -> Question | None:
+    """The first open question that was not answered with "I don't know"; else which card it is for."""
+    for question in findings.questions:
+        if question.key not in case.unknown_answers:
+            return question
+    no_card = findings.bill is not None and findings.usable_bytes is None
+    return question_of("gpus.name") if no_card and "gpus.name" not in case.unknown_answers else None
+
+
+def _with_answer(case: Case, question: Question, answer: Value | Reply) -> Case:
+    """The case with one more answer, or with one more thing that the person does not know."""
+    if isinstance(answer, Reply):
+        return replace(case, unknown_answers=(*case.unknown_answers, question.key))
+    return case.know([Fact(question.key, answer, "answer")])
+
+
+def _take_back(talk: Dialogue, before: list[Case]) -> Findings:
+    """The findings before the last answer, where that cannot be used."""
+    if before:
+        talk.case = before.pop()
+    return talk.examine(talk.case)
+
+
+def _stay(talk: Dialogue) -> Case:
+    talk.page.paragraph(talk.word("nothing_before"))
+    return talk.case

@@ -1,0 +1,59 @@
+"""How the dialogue starts: a log, a pasted error, or a run that is only planned."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+
+from oomdoctor.case import Case
+from oomdoctor.report.page import WARN
+from oomdoctor.wizard.dialogue import Dialogue
+from oomdoctor.wizard.ports import Choice
+
+
+def start(talk: Dialogue) -> None:
+    """Ask how to begin, again until a log holds a failure."""
+    talk.page.paragraph(talk.word("greeting"))
+    ways = [Choice(way, talk.word(f"start_{way}")) for way in ("log", "paste", "plan")]
+    while True:
+        way = talk.port.select(talk.word("start"), ways, "log")
+        if way == "plan":
+            return
+        found = _read_path(talk) if way == "log" else read_paste(talk)
+        if found is not None and is_failure(found):
+            talk.case = found
+            return
+        if found is not None:
+            talk.page.signed(talk.word("no_failure"), WARN)
+
+
+def read_paste(talk: Dialogue) -> Case | None:
+    """The case of what the person pastes; None where it cannot be read."""
+    text = talk.port.paste(talk.word("paste"))
+    found = talk.careful(lambda: _read_text(text, talk.read_log))
+    return None if found is None else replace(found, origin=None)
+
+
+def is_failure(case: Case) -> bool:
+    """Whether memory failed in what was read."""
+    return case.crash is not None and case.crash.kind != "not_oom"
+
+
+def _read_path(talk: Dialogue) -> Case | None:
+    def trouble(path: str) -> str | None:
+        return None if os.path.exists(os.path.expanduser(path)) else talk.word("bad_path")
+
+    path = talk.port.text(talk.word("path"), validate=trouble)
+    return talk.careful(lambda: talk.read_log(os.path.expanduser(path)))
+
+
+def _read_text(text: str, read_log: Callable[[str], Case]) -> Case:
+    """Read pasted text the way a log is read, by way of a file that only this user can open."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="oomdoctor-") as folder:
+        path = os.path.join(folder, "pasted.log")
+        with open(path, "w", encoding="utf-8", errors="replace") as file:
+            file.write(text)
+        return read_log(path)
