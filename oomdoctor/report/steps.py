@@ -95,7 +95,9 @@ def cost_text(page: Page, cost: Cost) -> str:
 def _time(page: Page, low: float, high: float) -> str:
     if low == high == 0:
         return page.word("cost_no_time")
-    if high <= 0:
+    if high == 0:
+        return page.word("cost_faster_up_to", low=-low)
+    if high < 0:
         return page.word("cost_faster", low=-high, high=-low)
     if low < 0:
         return page.word("cost_either", low=-low, high=high)

@@ -245,6 +245,7 @@ def test_alternatives_are_silent_where_they_are_the_same() -> None:
         ((0.0, 0.15), "up to 15 % more time"),
         ((0.2, 0.35), "20 % to 35 % more time"),
         ((-0.3, -0.1), "10 % to 30 % less time"),
+        ((-0.05, 0.0), "up to 5 % less time"),
         ((-0.1, 0.05), "from 10 % less to 5 % more time"),
     ],
 )
