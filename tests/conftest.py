@@ -4,11 +4,13 @@ import os
 import re
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 NVML = Path(__file__).parent / "nvml"
+LIBRARY = "libnvidia-ml.so.1"
 
 
 @pytest.fixture(scope="session")
@@ -20,11 +22,15 @@ def fake_nvml(tmp_path_factory):
     gcc = shutil.which("gcc") or shutil.which("cc")
     if gcc is None:
         pytest.skip("gcc is needed to build the stand-in for NVML")
-    folder = tmp_path_factory.mktemp("nvml")
-    library = folder / "libnvidia-ml.so.1"
-    subprocess.run([gcc, "-shared", "-fPIC", "-o", library, NVML / "fakenvml.c"], check=True)
     absent = tmp_path_factory.mktemp("absent")
-    (absent / library.name).write_text("no library")  # hides a real one as well
+    (absent / LIBRARY).write_text("no library")  # hides a real one as well
+
+    @cache
+    def folder(*macros):
+        built = tmp_path_factory.mktemp("nvml")
+        options = [f"-D{macro}" for macro in macros]
+        subprocess.run([gcc, "-shared", "-fPIC", *options, "-o", built / LIBRARY, NVML / "fakenvml.c"], check=True)
+        return str(built)
 
     def environment(scenario, **more):
         hidden = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "WSL_DISTRO_NAME")
@@ -32,7 +38,9 @@ def fake_nvml(tmp_path_factory):
         if scenario == "absent":
             return {**env, "LD_LIBRARY_PATH": str(absent), **more}
         path = NVML / "scenarios" / f"{scenario}.txt"
-        own = dict(re.findall(r"^# env (\w+)=(\S+)", path.read_text(), re.MULTILINE))
-        return {**env, "LD_LIBRARY_PATH": str(folder), "FAKE_NVML": str(path), **own, **more}
+        text = path.read_text()
+        own = dict(re.findall(r"^# env (\w+)=(\S+)", text, re.MULTILINE))
+        library = folder(*re.findall(r"^# build (\w+)", text, re.MULTILINE))
+        return {**env, "LD_LIBRARY_PATH": library, "FAKE_NVML": str(path), **own, **more}
 
     return environment

@@ -44,7 +44,7 @@ def read_card(nvml: Any, index: int) -> Reading:
     """The card with NVML's number. nvml: the module pynvml, started."""
     try:
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
-    except nvml.NVMLError as error:
+    except _errors(nvml) as error:
         return _failed(index, error)
     gpu = _read(nvml, handle, index)
     mode = _ask(nvml, "nvmlDeviceGetMigMode", handle)
@@ -78,7 +78,7 @@ def _read(nvml: Any, handle: Any, index: int) -> Gpu:
     )
     try:
         gpu = _with_memory(nvml, handle, gpu)
-    except nvml.NVMLError as error:
+    except _errors(nvml) as error:
         return replace(gpu, trouble=_card_trouble(index, error))
     return _with_processes(nvml, handle, gpu)
 
@@ -99,8 +99,7 @@ def _with_memory(nvml: Any, handle: Any, gpu: Gpu) -> Gpu:
 
 
 def _with_processes(nvml: Any, handle: Any, gpu: Gpu) -> Gpu:
-    compute = _ask(nvml, "nvmlDeviceGetComputeRunningProcesses", handle)
-    graphics = _ask(nvml, "nvmlDeviceGetGraphicsRunningProcesses", handle)
+    compute, graphics = _processes(nvml, handle, "Compute"), _processes(nvml, handle, "Graphics")
     if compute is None and graphics is None:
         return replace(gpu, trouble=_text("no_process_list", gpu.index))
     holders = tuple(_holders(nvml, compute or [], graphics or []))
@@ -112,6 +111,12 @@ def _with_processes(nvml: Any, handle: Any, gpu: Gpu) -> Gpu:
         desktop_bytes=None if None in desktop or graphics is None or blind else sum(filter(None, desktop)),
         trouble=_text("no_process_figures", gpu.index) if blind else None,
     )
+
+
+def _processes(nvml: Any, handle: Any, kind: str) -> Any:
+    """The driver's list, by the newest function that it has."""
+    newest = _ask(nvml, f"nvmlDeviceGet{kind}RunningProcesses", handle)
+    return newest if newest is not None else _ask(nvml, f"nvmlDeviceGet{kind}RunningProcesses_v2", handle)
 
 
 def _holders(nvml: Any, compute: list[Any], graphics: list[Any]) -> Iterator[Holder]:
@@ -138,10 +143,16 @@ def _ask(nvml: Any, function: str, *args: Any) -> Any:
     call = getattr(nvml, function, None)
     if call is None:
         return None
+    unanswered = (*_errors(nvml), TypeError, UnicodeDecodeError)  # TypeError: an old package without that argument
     try:
         return call(*args)
-    except (nvml.NVMLError, TypeError, UnicodeDecodeError):  # TypeError: an old package without that argument
+    except unanswered:
         return None
+
+
+def _errors(nvml: Any) -> tuple[type[Exception], ...]:
+    """What its functions raise: NVML's own codes, and the package's complaint that the driver is too old for it."""
+    return (nvml.NVMLError, getattr(nvml, "NVMLLibraryMismatchError", nvml.NVMLError))
 
 
 def _card_trouble(index: int, error: Exception) -> Text:

@@ -6,6 +6,7 @@
  *   gpu name="..." uuid=GPU-.. total= used= reserved= cc=8.6 cores= clock= err=15 (handle), mem_err=, proc_err=, mig=1
  *   mig name="..." uuid=MIG-.. total= used= gi= ci=      an instance of the last gpu
  *   proc pid=self|parent|N mem=N|na type=C|G|CG name="..." name_err=6      of the last gpu or mig
+ * Built with -DOLD_DRIVER (a line `# build OLD_DRIVER` in the scenario) it lacks the newest functions.
  * Struct layouts and symbol versions as in nvidia-ml-py 13.
  */
 #include <stdio.h>
@@ -144,11 +145,13 @@ int nvmlDeviceGetMemoryInfo(device *d, memory_t *out) {
   return d->mem_err;
 }
 
+#ifndef OLD_DRIVER
 int nvmlDeviceGetMemoryInfo_v2(device *d, memory_v2_t *out) {
   if (out->version != 0x02000028) return 25;
   *out = (memory_v2_t){out->version, d->total, d->reserved, d->total - d->used - d->reserved, d->used};
   return d->mem_err;
 }
+#endif
 
 int nvmlDeviceGetCudaComputeCapability(device *d, int *major, int *minor) {
   *major = d->major, *minor = d->minor;
@@ -177,8 +180,12 @@ static int list(device *d, char type, u32 *size, process_t *out) {
   return found > room ? INSUFFICIENT : OK;
 }
 
+int nvmlDeviceGetComputeRunningProcesses_v2(device *d, u32 *size, process_t *out) { return list(d, 'C', size, out); }
+int nvmlDeviceGetGraphicsRunningProcesses_v2(device *d, u32 *size, process_t *out) { return list(d, 'G', size, out); }
+#ifndef OLD_DRIVER
 int nvmlDeviceGetComputeRunningProcesses_v3(device *d, u32 *size, process_t *out) { return list(d, 'C', size, out); }
 int nvmlDeviceGetGraphicsRunningProcesses_v3(device *d, u32 *size, process_t *out) { return list(d, 'G', size, out); }
+#endif
 
 int nvmlSystemGetProcessName(u32 pid, char *out, u32 size) {
   for (int i = 0; i < count; i++)

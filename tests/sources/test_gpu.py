@@ -108,6 +108,12 @@ def test_processes_without_figures(read):
     assert (gpu["holders"][0]["name"], gpu["holders"][0]["what"]) == ("dwm.exe", "desktop")
 
 
+def test_an_old_driver_is_read_by_its_older_functions(read):
+    (gpu,) = read("old-driver")["gpus"]
+    assert (gpu["used_bytes"], gpu["reserved_bytes"]) == (1430 * MIB, None)  # the driver's share counts as used
+    assert gpu["desktop_bytes"] == 300 * MIB and gpu["trouble"] is None
+
+
 def test_a_driver_that_lists_no_processes(read):
     (gpu,) = read("no-process-list")["gpus"]
     assert gpu["trouble"] == "no_process_list" and gpu["used_bytes"] == 900 * MIB and gpu["desktop_bytes"] is None

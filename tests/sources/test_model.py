@@ -3,6 +3,8 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from oomdoctor.case import UserError
 from oomdoctor.memory.weights import parameters
@@ -215,3 +217,34 @@ def test_nested_facts_make_a_nested_config():
 
 def test_neither_model_nor_architecture():
     assert architecture_for({"max_length": 512}) is None
+
+
+KEYS = st.sampled_from(
+    sorted({*TINY, "n_embd", "model_type", "head_dim", "text_config", "multi_query", "num_experts", "x"})
+)
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from(["llama", "qwen3_moe"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(KEYS, inner, max_size=6),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(KEYS, VALUES, max_size=10))
+def test_any_config_gives_an_architecture_or_a_sentence(config):
+    try:
+        assert architecture_of({**TINY, **config}).hidden_size >= 1
+    except UserError as error:
+        assert render(error.message, "en") and render(error.message, "zh")
+
+
+@given(st.text(max_size=60) | st.from_regex(r"(llama|qwen|gpt)[-_. 0-9a-z/]{0,20}", fullmatch=True))
+def test_any_name_is_found_or_refused(name):
+    try:
+        assert find_model(name).config
+    except UserError as error:
+        assert render(error.message, "en") and render(error.hint, "zh")
