@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from oomdoctor.case import Architecture, Run
 from oomdoctor.memory import items, trained, without_training
 from oomdoctor.memory.job import Job, job_of
-from oomdoctor.memory.lines import Bill, Line, PhaseBill, total
+from oomdoctor.memory.lines import Bill, Line, PhaseBill, Range, total
 from oomdoctor.memory.peak import Moment, Step, moments, step_of
 from oomdoctor.memory.weights import counts
 
@@ -76,12 +76,18 @@ def bill_of(run: Run, arch: Architecture) -> Bill:
     return Bill(
         phases=phases,
         phase=peak.phase,
-        allocated=total(line.size for line in peak.lines if line.key not in _NOT_ALLOCATED),
-        reserved=total(line.size for line in peak.lines if line.key not in _NOT_TORCH),
+        allocated=_most(phases, _NOT_ALLOCATED),
+        reserved=_most(phases, _NOT_TORCH),
         device=peak.total,
         trainable_parameters=trained.trainable_parameters(job),
         parameters=counts(arch).total,
     )
+
+
+def _most(phases: tuple[PhaseBill, ...], without: tuple[str, ...]) -> Range:
+    """The most that any phase has of all lines but these: torch's counters are maxima over the whole run."""
+    sums = (total(line.size for line in phase.lines if line.key not in without) for phase in phases)
+    return max(sums, key=lambda size: size.likely)
 
 
 def static_bytes(run: Run, arch: Architecture) -> tuple[Line, ...]:

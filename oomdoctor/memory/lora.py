@@ -6,12 +6,14 @@ Source: PEFT's `check_target_module_exists` and LoRA's definition: each adapter 
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 
 from oomdoctor.case import Architecture, Linear, Lora
 
 _INPUT_TABLES = ("embed_tokens", "wte", "word_embeddings", "embed_in", "tok_embeddings", "embedding")
 _OUTPUT_TABLES = ("lm_head", "embed_out", "output_layer")
+_LONGEST_PATTERN, _OPEN_ENDED = 300, 4
 _SPECIAL = frozenset(r"\.*+?()[]{}|^$")
 
 
@@ -84,8 +86,25 @@ def _right_half(linear: Linear, name: str) -> bool:
 
 
 def _pattern_names(linear: Linear, pattern: str) -> bool:
-    """Whether a regular expression speaks of this module. It is never run (it may be hostile): its words are read."""
-    words = re.findall(r"[A-Za-z_][A-Za-z0-9_]*", pattern.replace("\\d", " ").replace("\\w", " ").replace("\\.", " "))
-    if not words:
-        return True  # such as `.*`
-    return linear.name in words or any(len(word) > 3 and word in linear.name for word in words)
+    """Whether a regular expression names this module, as PEFT's `re.fullmatch` on its path would say.
+
+    It may be hostile. Where it could run away it is not run: then its words are looked at instead.
+    """
+    if _is_harmless(pattern):
+        with suppress(re.error):
+            compiled = re.compile(pattern)
+            return any(compiled.fullmatch(path) for path in _paths(linear))
+    return linear.name in re.findall(r"[A-Za-z_][A-Za-z0-9_]*", pattern[:_LONGEST_PATTERN])
+
+
+def _is_harmless(pattern: str) -> bool:
+    """Short, no repeated group, and few open repetitions: at most 60^4 steps on a path of 60 characters."""
+    open_ended = pattern.count("*") + pattern.count("+") + pattern.count("{")
+    return len(pattern) <= _LONGEST_PATTERN and open_ended <= _OPEN_ENDED and not re.search(r"\)[*+{]", pattern)
+
+
+def _paths(linear: Linear) -> list[str]:
+    """The module's path in the first block, in the spellings of the families."""
+    halves = ("self_attn", "attn", "attention", "self_attention") if linear.reads.startswith("attn") else ("mlp", "ffn")
+    stems = ("model.layers.0", "transformer.h.0", "model.language_model.layers.0")
+    return [f"{stem}.{half}.{linear.name}" for stem in stems for half in halves]

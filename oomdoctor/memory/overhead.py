@@ -33,7 +33,7 @@ _LOADING = (20 * MIB, 60 * MIB, 300 * MIB)  # half-filled segments that loading 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What makes the allocator's slack, in bytes. logits, activations: come and go with the batch; fixed: with the step.
+    """What makes the allocator's slack, in bytes. logits, activations: with the batch; fixed: with the step.
 
     unit: one block as FSDP or ZeRO-3 gathers it. room: what the card has left, None where the card is unknown.
     """

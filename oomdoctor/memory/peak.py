@@ -94,7 +94,7 @@ def _head_cast(job: Job) -> int:
 
 def _cast_cache(job: Job) -> int:
     """Autocast keeps its 16-bit copies of trained fp32 weights until the forward pass ends."""
-    if not (job.autocast and job.full and job.loaded_bytes == 4):
+    if not (job.autocast and job.full and job.loaded_bytes == 4) or job.quantized:
         return 0
     return 2 * job.arch.num_hidden_layers * sharding.block_linear_weights(job)
 
@@ -130,7 +130,7 @@ def _forward(step: Step) -> tuple[Moment, ...]:
 def _backward(step: Step) -> tuple[Moment, ...]:
     job, arch, T = step.job, step.job.arch, step.job.tokens
     h, q, E, R = arch.hidden_size, arch.num_attention_heads * arch.head_dim, job.linear_bytes, job.residual_bytes
-    head = arch.vocab_size * h * job.gradient_bytes if job.full else 0
+    head = arch.vocab_size * h * job.gradient_bytes if job.full and job.run.method != "freeze" else 0
     mlp = T * (R * h + 2 * E * mlp_width(job))
     scores = attention.score_workspace(arch, job.kernel, T, job.length)
     freed = round(T * (step.block.mlp + step.block.norms / 2)) if scores else 0

@@ -55,8 +55,7 @@ def gathered_bytes(job: Job) -> int:
     if not divides_weights(job):
         return 0
     if job.zero_stage == 3:
-        found = counts(job.arch)
-        return round(min(found.total, _LIVE_PARAMETERS) / max(1, found.total) * whole_bytes(job))
+        return round(min(whole_bytes(job), _LIVE_PARAMETERS * job.loaded_bytes))
     return round(root_bytes(job) + _BLOCKS_GATHERED * block_bytes(job, gathered=True))
 
 

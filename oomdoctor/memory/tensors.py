@@ -1,7 +1,8 @@
 """The tensors that a run must create, so that a requested size can be given a name.
 
-The message of an OutOfMemoryError prints the size that was asked for, rounded up to the allocator's 512 B, with two
-decimals; where a large block is reserved for it (10 MiB and more) some versions print that block, a multiple of 2 MiB.
+An OutOfMemoryError prints, with two decimals, the block that the allocator wanted: a multiple of 2 MiB for 10 MiB and
+more, 20 MiB for anything from 1 to 10 MiB, 2 MiB for less (CUDACachingAllocator.cpp, get_allocation_size). Other
+backends print the size asked for.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from oomdoctor.memory.weights import counts
 from oomdoctor.units import GIB, KIB, MIB
 
 _SMALLEST, _LARGE, _LARGE_STEP = 512, 10 * MIB, 2 * MIB
+_ANYTHING = (2 * MIB, 20 * MIB)
 _DTYPES = {1: "uint8", 2: "bfloat16", 4: "float32"}
 
 
@@ -42,17 +44,20 @@ def tensors_of(run: Run, arch: Architecture) -> tuple[Tensor, ...]:
 
 
 def match(requested_bytes: int, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """The tensors whose size the message could have printed as this, nearest first."""
-    slack = _printed_step(requested_bytes) / 2
-    near = [(abs(tensor.bytes - requested_bytes), tensor) for tensor in tensors if tensor.bytes > 0]
-    fits = [pair for pair in near if _could_print(pair[1].bytes, requested_bytes, slack)]
-    return tuple(tensor for _, tensor in sorted(fits, key=lambda pair: pair[0]))
+    """The tensors whose size the message could have printed as this, nearest first.
+
+    None for blocks of 2 and 20 MiB: they stand for any small tensor.
+    """
+    if requested_bytes in _ANYTHING:
+        return ()
+    near = sorted((_distance(tensor.bytes, requested_bytes), index) for index, tensor in enumerate(tensors))
+    return tuple(tensors[index] for distance, index in near if distance <= _printed_step(requested_bytes) / 2)
 
 
-def _could_print(size: int, printed: int, slack: float) -> bool:
+def _distance(size: int, printed: int) -> int:
     asked = _up(size, _SMALLEST)
-    rounded = _up(size, _LARGE_STEP) if size >= _LARGE else asked
-    return min(abs(asked - printed), abs(rounded - printed)) <= slack
+    block = _up(size, _LARGE_STEP) if size >= _LARGE else asked
+    return min(abs(asked - printed), abs(block - printed))
 
 
 def _printed_step(size: int) -> float:

@@ -13,7 +13,7 @@ BYTES = {"float32": 4.0, "float16": 2.0, "bfloat16": 2.0, "float32-master": 2.0}
 
 # Bytes per quantized weight, and per output channel.
 # bitsandbytes 4-bit (QLoRA paper, section 3): half a byte, and one fp32 absmax for each block of 64; double
-# quantization stores the absmax in 8 bits with one fp32 scale for each 256. int8 (LLM.int8): a byte, an fp32 scale a row.
+# quantization stores the absmax in 8 bits with one fp32 scale for each 256. int8 (LLM.int8): a byte.
 # GPTQ, group size 128 (the usual one): packed weights, an fp16 scale and a packed zero a group, an int32 group index
 # per input channel (small, left out).
 QUANTIZED_BYTES = {
