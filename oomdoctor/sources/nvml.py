@@ -143,7 +143,8 @@ def _ask(nvml: Any, function: str, *args: Any) -> Any:
     call = getattr(nvml, function, None)
     if call is None:
         return None
-    unanswered = (*_errors(nvml), TypeError, UnicodeDecodeError)  # TypeError: an old package without that argument
+    # TypeError: an old package without that argument
+    unanswered: tuple[type[Exception], ...] = (*_errors(nvml), TypeError, UnicodeDecodeError)
     try:
         return call(*args)
     except unanswered:
