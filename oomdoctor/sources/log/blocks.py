@@ -19,6 +19,7 @@ from oomdoctor.sources.log.patterns import bare, message
 
 _BLOCK_LIMIT = 800  # lines: a printed TrainingArguments of 2026 has about 130, axolotl's config about 300
 _COMMAND_HEAD = 600  # characters: the launcher with its flags, and the program
+_JSON_LIMIT = 200_000  # characters: the longest published config.json has about 100 000
 _YAML = re.compile(r"(?P<indent> *)(?:- )?(?P<key>[A-Za-z_][\w.-]*):(?: +(?P<value>.*))?$")
 _ITEM = re.compile(r" *- +(?P<value>[^:]*)$")
 _BLANK = re.compile(r"\s*(?:#.*)?$")
@@ -26,7 +27,7 @@ _ASSIGNMENT = re.compile(r"\s{0,2}[A-Za-z_]\w* ?= ?\S.*$|\s*\{?['\"][A-Za-z_]\w*
 # DeepSpeed pads keys with dots to 29 characters (`config.py`, print); a longer key is followed by two blanks.
 _DOTTED = re.compile(r" *(?P<key>[A-Za-z_]\w*(?= \.\.)|[A-Za-z_]\w{24,}(?=  \S)) [. ]+(?P<value>.*)$")
 _PAIR = re.compile(
-    r"(?P<key>[A-Za-z_][\w.]*)['\"]?\s{0,2}[=:](?!=)\s{0,2}"
+    r"(?<![\w.])(?P<key>[A-Za-z_][\w.]*)['\"]?\s{0,2}[=:](?!=)\s{0,2}"
     r"(?P<value>\"[^\"\n]{0,400}\"|'[^'\n]{0,400}'|<[^<>\n]{0,200}>|\[[^\[\]\n]{0,2000}\]|\{[^{}\n]{0,2000}\}"
     r"|\([^()\n]{0,400}\)|[^,\s{}()\[\]]{1,400})"
 )
@@ -185,11 +186,14 @@ def _json_start(page: Page, at: int, word: str) -> int | None:
 def json_at(page: Page, first: int) -> tuple[dict[str, Any], int] | None:
     """The JSON object that begins on a line, and the last line of it; None where it is broken or too long."""
     start = page.line(first).find("{")
-    depth, parts = 0, []
+    depth, size, parts = 0, 0, []
     for place in range(first, min(first + _BLOCK_LIMIT, len(page))):
         line = page.line(place)[start if place == first else 0 :]
         depth += line.count("{") - line.count("}")
+        size += len(line)
         parts.append(line if place == first else message(line))
+        if size > _JSON_LIMIT:
+            return None
         if depth <= 0:
             content = _loaded("\n".join(parts))
             return None if content is None else (content, place)

@@ -47,23 +47,25 @@ def message(line: str) -> str:
 
 def bare(line: str) -> str:
     """A line without the prefixes that loggers and banners put before the message; its indentation stays."""
+    prefixes: list[dict[str, str]] = knowledge.lookup("evidence/prefixes/prefixes")
     for _ in range(_PREFIXES_MOST):
-        rest = next((line[match.end() :] for prefix in _prefixes() if (match := prefix.match(line))), None)
-        if not rest:
+        rest = next((rest for prefix in prefixes if prefix["holds"] in line and (rest := _after(prefix, line))), None)
+        if rest is None:
             break
         line = rest
     return line
+
+
+def _after(prefix: Mapping[str, str], line: str) -> str | None:
+    """What stands behind the prefix; None where the line does not begin with it."""
+    match = re_of(prefix["pattern"]).match(line)
+    return line[match.end() :] if match else None
 
 
 @cache
 def re_of(pattern: str) -> re.Pattern[str]:
     """The compiled pattern; compiled only when its anchor was seen, for that costs more than the search."""
     return re.compile(pattern)
-
-
-@cache
-def _prefixes() -> tuple[re.Pattern[str], ...]:
-    return tuple(re.compile(prefix) for prefix in knowledge.lookup("evidence/prefixes/prefixes"))
 
 
 def _facts(entry: Mapping[str, Any], match: re.Match[str]) -> dict[str, Value]:

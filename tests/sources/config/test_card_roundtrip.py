@@ -1,5 +1,6 @@
 """What is written as a run card reads back as the same facts."""
 
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -90,3 +91,13 @@ def test_a_new_card_needs_no_backup(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there_is_a_users_error(tmp_path: Path) -> None:
     with pytest.raises(UserError):
         write_card(Facts(), str(tmp_path / "no" / "card.yaml"))
+
+
+YAMLISH = st.text(st.sampled_from("abm:{}[],-&*!|>'\"#%@`\t\n ?=<0.1\\éx"), max_size=120)
+
+
+@settings(max_examples=300, deadline=None)
+@given(YAMLISH)
+def test_any_text_is_a_card_or_one_users_error(text: str) -> None:
+    with suppress(UserError):
+        read_back(text)
