@@ -69,7 +69,11 @@ def block_at(page: Page, at: int, word: str) -> Block | None:
     before, after = line[: key.start()], line[key.end() :].lstrip("'\" ")
     if _SOURCE.match(line):
         return None
-    if before.endswith(("--", "-")) or ("--" in line and _is_override(before, after)):
+    if (
+        (before.endswith((".", "--", "-")) and after.startswith("="))
+        or before.endswith(("--", "-"))
+        or ("--" in line and _is_override(before, after))
+    ):
         return command_at(page, at)
     if _DOTTED.match(line):
         return _run_of(page, at, "dotted", lambda text: bool(_DOTTED.match(text)), _dotted)
