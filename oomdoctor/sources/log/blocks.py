@@ -69,11 +69,7 @@ def block_at(page: Page, at: int, word: str) -> Block | None:
     before, after = line[: key.start()], line[key.end() :].lstrip("'\" ")
     if _SOURCE.match(line):
         return None
-    if (
-        (before.endswith((".", "--", "-")) and after.startswith("="))
-        or before.endswith(("--", "-"))
-        or ("--" in line and _is_override(before, after))
-    ):
+    if _is_flag(line, before, after):
         return command_at(page, at)
     if _DOTTED.match(line):
         return _run_of(page, at, "dotted", lambda text: bool(_DOTTED.match(text)), _dotted)
@@ -92,8 +88,11 @@ def _key(word: str) -> re.Pattern[str]:
     return re.compile(rf"(?<!\w){re.escape(word)}(?!\w)")
 
 
-def _is_override(before: str, after: str) -> bool:
-    return after.startswith("=") and before[-1:] in (" ", "'", '"', ".")
+def _is_flag(line: str, before: str, after: str) -> bool:
+    """`--key`, or a Hydra override: `group.key=value`, or `key=value` beside flags."""
+    if before.endswith("-") or not after.startswith("="):
+        return before.endswith("-")
+    return before.endswith(".") or ("--" in line and before[-1:] in (" ", "'", '"'))
 
 
 def command_at(page: Page, at: int) -> Block:
