@@ -97,13 +97,13 @@ def read_yaml(path: str) -> Any:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         with open(path, encoding="utf-8") as file:
-            return yaml.load(file, Loader=loader)
+            return _unfolded(yaml.load(file, Loader=loader))
     except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
         raise BadRules(f"{path}: {' '.join(str(error).split())}") from None
 
 
 Place = tuple[str | int, ...]  # keys and list positions from the top of a file
-_MOST_NODES = 100_000  # no file of rules comes near it; aliases of aliases can
+_MOST_NODES, _DEEPEST = 20_000, 40  # no file of rules comes near them; aliases of aliases can
 
 
 def read_marked(path: str) -> tuple[Any, dict[Place, int], list[tuple[Place, int]]]:
@@ -113,15 +113,17 @@ def read_marked(path: str) -> tuple[Any, dict[Place, int], list[tuple[Place, int
     """
     import yaml
 
-    content = read_yaml(path)
     lines: dict[Place, int] = {(): 1}
     twice: list[tuple[Place, int]] = []
-    with open(path, encoding="utf-8") as file:
-        waiting: list[tuple[Place, Any]] = [((), yaml.compose(file, Loader=yaml.SafeLoader))]
+    try:
+        with open(path, encoding="utf-8") as file:
+            waiting: list[tuple[Place, Any]] = [((), yaml.compose(file, Loader=yaml.SafeLoader))]
+    except (yaml.YAMLError, OSError, UnicodeDecodeError, RecursionError) as error:
+        raise BadRules(f"{path}: {' '.join(str(error).split())}") from None
     while waiting:
         place, node = waiting.pop()
-        if len(lines) > _MOST_NODES:
-            raise BadRules(f"{path}: too many entries")
+        if len(lines) > _MOST_NODES or len(place) > _DEEPEST:
+            raise BadRules(f"{path}: too many entries, one inside the other")
         if isinstance(node, yaml.MappingNode):
             for key, value in node.value:
                 here = (*place, str(key.value))
@@ -133,7 +135,26 @@ def read_marked(path: str) -> tuple[Any, dict[Place, int], list[tuple[Place, int
             for index, item in enumerate(node.value):
                 lines[(*place, index)] = item.start_mark.line + 1
                 waiting.append(((*place, index), item))
-    return content, lines, twice
+    return read_yaml(path), lines, twice
+
+
+def _unfolded(value: Any) -> Any:
+    """Without the spaces that YAML puts where a folded Chinese line was broken."""
+    if isinstance(value, list):
+        return [_unfolded(part) for part in value]
+    if not isinstance(value, dict):
+        return value
+    return {key: _joined(part) if key == "zh" else _unfolded(part) for key, part in value.items()}
+
+
+def _joined(text: Any) -> Any:
+    """Chinese needs no space between two characters, nor beside its own punctuation (U+3001.., U+FF01..)."""
+    import re
+
+    if not isinstance(text, str):
+        return _unfolded(text)
+    beside_marks = r"(?<=[\u3001-\u303f\uff01-\uff60]) +| +(?=[\u3001-\u303f\uff01-\uff60])"
+    return re.sub(rf"{beside_marks}|(?<=[\u4e00-\u9fff]) +(?=[\u4e00-\u9fff])", "", text)
 
 
 def yaml_files(folder: str) -> list[str]:

@@ -7,7 +7,8 @@ A framework's entry holds
   the same value), `values` (run-card value -> the framework's settings) or `lines` (run-card value -> lines); in both,
   `"*"` stands for any value and `@key@` for the run's value of a key. It may hold only for `versions`
   ({package: range}), only `when` or not (`unless`) other keys have one of the values listed. `if_unknown` marks the
-  way to take while the version is unknown. `with` names keys to write along.
+  way to take while the version is unknown. `with` names keys to write along. `convert`: `modules` gives PEFT's names
+  of layers, `commas` the same in one string.
 Of several ways with the same place the first that holds is taken.
 """
 
@@ -142,6 +143,7 @@ def _said(way: Mapping[str, Any], value: Value, settings: Settings) -> Saying | 
 
 
 def _converted(way: Mapping[str, Any], value: Value, settings: Settings) -> Any:
-    if way.get("convert") == "modules" and isinstance(value, tuple):
-        return module_names(value, settings)
+    if "convert" in way and isinstance(value, tuple):
+        names = module_names(value, settings)
+        return ",".join(names) if way["convert"] == "commas" and isinstance(names, list) else names
     return list(value) if isinstance(value, tuple) else value

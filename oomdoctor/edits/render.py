@@ -33,7 +33,8 @@ def hows(
     edits = [
         _how(name, names, (found, after), (old_places.get(name, []), settings)) for name, found in new_places.items()
     ]
-    return (*edits, *code_hows(rule_id, {**asked, **change}))
+    said = [edit for edit in edits if edit.after]
+    return (*said, *code_hows(rule_id, {**asked, **change}))
 
 
 def _by_place(

@@ -17,7 +17,7 @@ SHORTEST = 128
 # The smallest rank that is worth training: LoRA's paper (Hu et al. 2021, table 6) still finds 4 close to 64.
 LOWEST_RANK = 4
 BATCH, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
-ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
+ATTENTION, QUERY_VALUE = ("q", "k", "v", "o"), ("q", "v")  # short names, which stand for each family's own
 # What a transformer family calls its query and value layers, and the other layers of its attention.
 _QUERY_VALUE = frozenset({"q_proj", "v_proj", "q", "v", "query", "value", "query_key_value", "c_attn", "W_pack",
                           "qkv_proj", "Wqkv", "in_proj", "attention.wqkv", "wqkv"})  # fmt: skip
@@ -43,7 +43,11 @@ def apply(rule: Rule, settings: Settings, fits: Fits) -> Applied | None:
 
 def _leading(rule: Rule) -> list[str]:
     """The keys that make the change. What merely follows from another key (the accumulation) is no change alone."""
-    return [key for key, target in rule.change.items() if target not in FOLLOWERS]
+    return [key for key, target in rule.change.items() if not _follows(target)]
+
+
+def _follows(target: object) -> bool:
+    return isinstance(target, str) and target in FOLLOWERS
 
 
 def _equal(old: Value | None, new: Value) -> bool:
@@ -53,7 +57,7 @@ def _equal(old: Value | None, new: Value) -> bool:
 def _value(key: str, target: object, changed: Settings, settings: Settings, fits: Fits) -> Value | None:
     if isinstance(target, list):
         return tuple(str(item) for item in target)
-    if isinstance(target, str) and target in FOLLOWERS:
+    if isinstance(target, str) and _follows(target):
         return FOLLOWERS[target](changed, settings)
     if isinstance(target, str) and target in OPERATORS:
         return OPERATORS[target](key, changed, fits)
@@ -127,7 +131,7 @@ def next_targets(key: str, settings: Settings, fits: Fits) -> Value | None:
     if not isinstance(old, tuple) or not old:
         return None
     if old == ("all-linear",):
-        return ATTENTION if fits({**settings, key: ATTENTION}) is not False else ("q_proj", "v_proj")
+        return ATTENTION if fits({**settings, key: ATTENTION}) is not False else QUERY_VALUE
     for fewer in (_of(old, _ATTENTION), _of(old, _QUERY_VALUE)):
         if fewer and len(fewer) < len(old):
             return fewer

@@ -58,7 +58,8 @@ class _Sheet:
         """Note a problem at the line of the place, or of the nearest thing around it."""
         while place not in self.lines:
             place = place[:-1]
-        self.problems.append(Problem(self.path, self.lines[place], Text(f"texts/remedies.{what}", values)))
+        shown = {key: value if isinstance(value, (int, tuple, list)) else str(value) for key, value in values.items()}
+        self.problems.append(Problem(self.path, self.lines[place], Text(f"texts/remedies.{what}", shown)))
 
     def note(self, findings: Iterator[Finding]) -> None:
         for finding in findings:
@@ -142,7 +143,7 @@ def _all_texts(entry: Mapping[str, Any]) -> Iterator[tuple[Place, Any]]:
 def _placeholders(sheet: _Sheet, place: Place, sentence: Any) -> set[str] | None:
     """The names between braces; None, with the problem noted, where the sentence cannot be used."""
     if not isinstance(sentence, str) or not sentence.strip():
-        sheet.bad(place, "missing_language", lang=place[-1], key=place[-2])
+        sheet.bad(place, "missing_language", language=place[-1], key=place[-2])
         return None
     try:
         names = {name for _, name, _, _ in string.Formatter().parse(sentence) if name is not None}

@@ -4,7 +4,9 @@ import pytest
 
 from oomdoctor import knowledge
 from oomdoctor.remedies.conditions import check
+from oomdoctor.remedies.keys import KINDS, PHASES, known_keys
 from oomdoctor.remedies.rules import all_rules, rule
+from oomdoctor.texts import LANGUAGES, render
 
 CASES = [
     pytest.param(name, case, id=f"{name}: {case['name']}")
@@ -39,3 +41,37 @@ def test_the_six_rungs_stand_in_the_users_order():
         "flash-attention-2",
         "quantized-weights",
     ]
+
+
+KIND_AND_PHASE = [(kind, phase) for kind in KINDS if kind != "not_oom" for phase in PHASES]
+
+
+@pytest.mark.parametrize(("kind", "phase"), KIND_AND_PHASE)
+def test_every_memory_failure_gets_advice_even_where_nothing_else_is_known(kind, phase):
+    facts = {"crash.happened": True, "crash.kind": kind, "crash.phase": phase, "bill.known": False}
+    advice = [rule for rule in all_rules() if check(rule.when, facts).applies]
+    assert advice
+
+
+def test_nothing_is_advised_where_memory_was_not_the_reason():
+    facts = {"crash.happened": True, "crash.kind": "not_oom", "crash.phase": "unknown", "bill.known": False}
+    assert [rule.id for rule in all_rules() if check(rule.when, facts).applies] == []
+
+
+@pytest.mark.parametrize("each", all_rules(), ids=lambda each: each.id)
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_every_text_of_a_rule_is_a_finished_sentence(each, lang):
+    values = dict.fromkeys(known_keys(), 0.5)
+    texts = [each.why, each.loses, *each.afterwards, *(text for _, text in each.notes)]
+    for text in filter(None, texts):
+        sentence = render(text, lang, **values)
+        assert sentence.endswith((".", "。", "."))
+        assert "!" not in sentence.replace("!=", "")
+        assert "！" not in sentence
+    assert render(each.title, lang)
+
+
+@pytest.mark.parametrize("each", all_rules(), ids=lambda each: each.id)
+def test_what_loses_something_says_what(each):
+    if each.cost.data != "none" or (each.cost.quality != "none" and each.change):
+        assert each.loses is not None

@@ -1,0 +1,138 @@
+"""What the edits look like: one for each place, before and after, ready to paste."""
+
+import json
+
+import pytest
+import yaml
+
+from oomdoctor import knowledge
+from oomdoctor.edits.frameworks import chain, place_of
+from oomdoctor.edits.render import hows
+
+BATCH = (
+    {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 16},
+    {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 4},
+)
+
+
+def test_the_batch_of_a_trainer_is_one_call_before_and_after():
+    (how,) = hows(*BATCH, {"framework": "transformers"})
+    assert how.file == "TrainingArguments"
+    assert how.before == "TrainingArguments(per_device_train_batch_size=4, gradient_accumulation_steps=4)"
+    assert how.after == "TrainingArguments(per_device_train_batch_size=1, gradient_accumulation_steps=16)"
+    assert how.settings == {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 16}
+
+
+def test_no_framework_is_taken_for_transformers():
+    assert hows(*BATCH, {}) == hows(*BATCH, {"framework": "transformers"}) == hows(*BATCH, {"framework": "my-own"})
+
+
+def test_an_unknown_old_value_leaves_no_before():
+    (how,) = hows({"per_device_train_batch_size": 1}, {"per_device_train_batch_size": None}, {"framework": "trl"})
+    assert how.before is None
+
+
+@pytest.mark.parametrize(
+    ("task", "name"), [("sft", "SFTConfig"), ("dpo", "DPOConfig"), ("grpo", "GRPOConfig"), (None, "SFTConfig")]
+)
+def test_trl_names_the_config_of_the_task(task, name):
+    run = {"framework": "trl"} | ({"task": task} if task else {})
+    (how,) = hows(*BATCH, run)
+    assert how.file == name
+    assert how.after.startswith(f"{name}(")
+
+
+def test_quantization_comes_whole_with_its_compute_dtype():
+    run = {"framework": "transformers", "bnb_4bit_compute_dtype": "float16", "parallelism": "none"}
+    config, loading = hows({"quantization": "nf4-double"}, {"quantization": "none"}, run)
+    assert "bnb_4bit_compute_dtype=torch.float16" in config.after
+    assert config.after.startswith("bnb_config = BitsAndBytesConfig(")
+    assert "quantization_config=bnb_config" in loading.after
+    assert 'device_map={"": 0}' in loading.after
+
+
+def test_a_distributed_run_gets_no_device_map():
+    run = {"framework": "transformers", "parallelism": "ddp"}
+    _, loading = hows({"quantization": "nf4"}, {"quantization": "none"}, run)
+    assert "device_map" not in loading.after
+
+
+@pytest.mark.parametrize(
+    ("model", "names"),
+    [
+        ("meta-llama/Llama-2-7b-hf", ["q_proj", "v_proj"]),
+        ("openai-community/gpt2", ["c_attn"]),
+        ("tiiuae/falcon-7b", ["query_key_value"]),
+        ("some/thing-new", ["q_proj", "v_proj"]),
+    ],
+)
+def test_short_names_of_layers_become_the_familys_own(model, names):
+    (how,) = hows({"lora.target_modules": ("q", "v")}, {}, {"framework": "trl", "model": model})
+    assert how.settings == {"target_modules": names}
+
+
+def test_all_linear_is_a_word_for_peft_and_a_switch_for_axolotl():
+    change = ({"lora.target_modules": ("all-linear",)}, {})
+    (peft,) = hows(*change, {"framework": "trl"})
+    (axolotl,) = hows(*change, {"framework": "axolotl"})
+    assert peft.settings == {"target_modules": "all-linear"}
+    assert axolotl.settings == {"lora_target_linear": True}
+
+
+def test_changing_to_lora_writes_the_whole_config():
+    change = {"method": "lora", "lora.r": 16, "lora.target_modules": ("all-linear",), "lora.lora_dropout": 0.0}
+    found = {how.file: how for how in hows(change, {"method": "full"}, {"framework": "transformers"})}
+    assert found["LoraConfig"].settings == {
+        "task_type": "CAUSAL_LM",
+        "lora_alpha": 32,
+        "r": 16,
+        "target_modules": "all-linear",
+        "lora_dropout": 0.0,
+    }
+    assert found["after from_pretrained"].after == "model = get_peft_model(model, lora_config)"
+
+
+def test_sharding_writes_one_deepspeed_file_and_the_command():
+    run = {"framework": "trl", "gpus.count": 4, "parallelism": "none"}
+    change = {"parallelism": "zero3", "offload": "params"}
+    found = {how.file: how for how in hows(change, {"parallelism": "none", "offload": "none"}, run)}
+    written = json.loads(found["ds_config.json"].after)
+    assert written["zero_optimization"]["stage"] == 3
+    assert written["zero_optimization"]["offload_param"]["device"] == "cpu"
+    assert found["shell"].after == "torchrun --nproc_per_node 4 train.py"
+    assert found["SFTConfig"].settings == {"deepspeed": "ds_config.json"}
+
+
+@pytest.mark.parametrize("framework", ["axolotl", "llamafactory", "torchtune"])
+def test_config_files_are_yaml_that_says_the_settings(framework):
+    change = {
+        **BATCH[0],
+        "max_length": 512,
+        "gradient_checkpointing": "full",
+        "optim": "adamw_bnb_8bit",
+        "loss_kernel": "liger",
+    }
+    (how,) = hows(change, {}, {"framework": framework})
+    assert yaml.safe_load(how.after) == how.settings
+
+
+@pytest.mark.parametrize("framework", sorted(knowledge.load("frameworks")))
+def test_every_way_of_every_framework_has_a_place(framework):
+    names = chain(framework)
+    for key, ways in knowledge.load("frameworks")[framework].get("keys", {}).items():
+        for way in ways:
+            assert {"key", "values", "lines"} & set(way), key
+            if framework not in ("deepspeed", "accelerate", "bitsandbytes", "pretrained"):  # they serve several chains
+                place_of(way["place"], names)
+
+
+@pytest.mark.parametrize("framework", sorted(knowledge.load("frameworks")))
+def test_no_gap_and_no_overlap_where_the_version_is_unknown(framework):
+    """Of the ways with versions, exactly one for each place and condition is for unknown versions."""
+    for key, ways in knowledge.load("frameworks")[framework].get("keys", {}).items():
+        groups = {}
+        for way in ways:
+            if "versions" in way and "when" not in way and way.get("unless") is None:
+                groups.setdefault(way["place"], []).append(way.get("if_unknown", False))
+        for place, marks in groups.items():
+            assert sum(marks) == 1, (key, place)
