@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from oomdoctor import fields
@@ -219,8 +219,3 @@ def _error(path: str, problems: list[tuple[int, Text]]) -> UserError:
 
 def _text(name: str, **values: object) -> Text:
     return Text(f"texts/card.{name}", values)
-
-
-def card_settings(facts: Facts) -> Mapping[str, Value]:
-    """What a card of these facts states: its keys and values, without what is only assumed."""
-    return {key: fact.value for key, fact in facts.won.items() if _known(key) and not fact.assumed}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from oomdoctor.case import Fact, Facts, UserError
 from oomdoctor.fields import FIELDS
-from oomdoctor.sources.config.card import card_settings, card_text, read_card, write_card
+from oomdoctor.sources.config.card import card_text, read_card, write_card
 
 # Values as `fields.parse` gives them: text has no blanks around it and is not empty, and no lone surrogates.
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40).map(str.strip).filter(bool)
@@ -61,7 +61,6 @@ def test_assumed_facts_are_comments() -> None:
     text = card_text(facts)
     assert "# max_length: 512" in text
     assert read_back(text) == {"model": "gpt2", "lora.r": 8, "method": "lora"}
-    assert card_settings(facts) == {"model": "gpt2", "lora.r": 8}
 
 
 def test_a_section_of_assumed_facts_alone_is_a_comment_too() -> None:
