@@ -75,3 +75,43 @@ def test_every_text_of_a_rule_is_a_finished_sentence(each, lang):
 def test_what_loses_something_says_what(each):
     if each.cost.data != "none" or (each.cost.quality != "none" and each.change):
         assert each.loses is not None
+
+
+WITHOUT_A_CRASH = {
+    "crash.happened": False,
+    "bill.known": True,
+    "bill.phase": "backward",
+    "bill.missing_bytes": 2**30,
+    "share.activations": 0.3,
+    "share.unexplained": 0.0,
+    "machine.compute_capability": 8.6,
+    "task": "sft",
+    "framework": "transformers",
+    "method": "lora",
+    "quantization": "none",
+    "torch_dtype": "bfloat16",
+    "trainable_dtype": "float32",
+    "mixed_precision": "bf16",
+    "kbit_prepare": False,
+    "optim": "adamw_torch",
+    "per_device_train_batch_size": 8,
+    "gradient_accumulation_steps": 2,
+    "max_length": 2048,
+    "gradient_checkpointing": "none",
+    "attn_implementation": "sdpa",
+    "loss_kernel": "plain",
+    "parallelism": "none",
+    "offload": "none",
+    "gpus.count": 1,
+    "lora.r": 8,
+    "lora.target_modules": ("q", "v"),
+    "lora.lora_dropout": 0.0,
+    "lora.modules_to_save": (),
+    "lora.use_dora": False,
+}
+
+
+@pytest.mark.parametrize("each", [rule for rule in all_rules() if rule.rung >= 1], ids=lambda each: each.id)
+def test_a_plan_without_a_crash_leaves_no_rung_undecided(each):
+    verdict = check(each.when, WITHOUT_A_CRASH)
+    assert set(verdict.because) <= {"versions.trl"}
