@@ -137,6 +137,7 @@ class Architecture:
     hidden_dropout: float = 0.0
     soft_cap: bool = False  # attention logits are capped: fused kernels cannot be used
     hidden_act: str = ""  # as config.json names it; `gelu_new` is written out in steps, each of which is saved
+    softmax_fp32: bool = True  # eager attention takes its softmax in fp32, whatever the dtype it runs in
     upcasts_logits: bool = True  # the model's own code computes the loss in fp32, whatever the dtype it runs in
     lora_targets: tuple[str, ...] = ()  # modules that PEFT adapts where no target is named; () = it must be named
 

@@ -102,7 +102,8 @@ def _bnb_inputs(job: Job) -> float:
 
 def _attention(job: Job) -> float:
     trained = job.full or any(linear.reads == "attn_out" for linear in _targets(job))
-    return attention.saved_per_token(job.arch, job.kernel, job.attention_bytes, job.length, trained)
+    setting = attention.Setting(job.kernel, job.attention_bytes, job.length, job.autocast, trained)
+    return attention.saved_per_token(job.arch, setting)
 
 
 def mlp_width(job: Job) -> int:

@@ -5,6 +5,8 @@ Source: torch's SDPA dispatch (sdp_utils.cpp) and the saved tensors of each kern
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from oomdoctor.case import Architecture, Run
 from oomdoctor.memory.versions import Version
 
@@ -44,28 +46,42 @@ def _needs_mask(run: Run, arch: Architecture) -> bool:
     return window or padded
 
 
-def saved_per_token(arch: Architecture, kernel: str, number_bytes: int, length: int, output_needed: bool) -> float:
-    """Bytes per token that one block's attention keeps: queries, keys, values, output and the kernel's own.
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What attention runs in. number_bytes: of queries; length: tokens of one sequence; autocast: softmax is then fp32.
 
     output_needed: the output projection needs its input (it is trained); the fused kernels keep it in any case.
     """
-    a, q, c, E, S = _letters(arch, number_bytes, length)
+
+    kernel: str
+    number_bytes: int
+    length: int
+    autocast: bool
+    output_needed: bool
+
+
+def saved_per_token(arch: Architecture, setting: Setting) -> float:
+    """Bytes per token that one block's attention keeps: queries, keys, values, output and the kernel's own."""
+    a, q, c, E, S = _letters(arch, setting)
+    kernel = setting.kernel
     if kernel == FLASH:
         return E * (2 * q + 2 * c) + 4 * a  # log-sum-exp, fp32
     if kernel == EFFICIENT:
         return E * (2 * q + 2 * q) + 4 * a * _ceil32(S) / S
     if kernel == MASKED:
         return E * (2 * q + 2 * q) + 4 * a * _ceil32(S) / S + E * S  # an additive mask in each block
-    own = E * q if output_needed else 0
+    own = E * q if setting.output_needed else 0
     if kernel == MATH:
         return 4 * (q + 2 * q) + own + 4 * a * S  # scaled queries, repeated keys and values, softmax
-    return E * (q + 2 * q) + own + _eager_scores(arch, E) * a * S
+    return E * (q + 2 * q) + own + _eager_scores(arch, setting) * a * S
 
 
-def _eager_scores(arch: Architecture, number_bytes: int) -> int:
-    """Bytes per attention score: fp32 softmax, its cast to 16 bits, the cap's tanh, dropout's mask and output."""
-    softmax = 4 + (number_bytes if number_bytes < 4 else 0) + (number_bytes if arch.soft_cap else 0)
-    return softmax + (1 + number_bytes if arch.attention_dropout else 0)
+def _eager_scores(arch: Architecture, setting: Setting) -> int:
+    """Bytes per attention score: softmax, its cast to 16 bits, the cap's tanh, dropout's mask and output."""
+    E = setting.number_bytes
+    upcast = E < 4 and (arch.softmax_fp32 or setting.autocast)
+    softmax = 4 + E if upcast else E
+    return softmax + (E if arch.soft_cap else 0) + (1 + E if arch.attention_dropout else 0)
 
 
 def score_workspace(arch: Architecture, kernel: str, tokens: int, length: int) -> int:
@@ -73,9 +89,9 @@ def score_workspace(arch: Architecture, kernel: str, tokens: int, length: int) -
     return 8 * arch.num_attention_heads * length * tokens if kernel in (MATH, EAGER) else 0
 
 
-def _letters(arch: Architecture, number_bytes: int, length: int) -> tuple[int, int, int, int, int]:
+def _letters(arch: Architecture, setting: Setting) -> tuple[int, int, int, int, int]:
     a, k, d = arch.num_attention_heads, arch.num_key_value_heads, arch.head_dim
-    return a, a * d, k * d, number_bytes, max(1, length)
+    return a, a * d, k * d, setting.number_bytes, max(1, setting.length)
 
 
 def _ceil32(number: int) -> int:

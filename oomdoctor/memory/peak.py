@@ -13,6 +13,7 @@ from oomdoctor.memory import attention, sharding, trained
 from oomdoctor.memory.activations import Saved, mlp_width, norm_per_token, saved_by_block
 from oomdoctor.memory.job import Job
 from oomdoctor.memory.loss import Loss, loss_of
+from oomdoctor.memory.weights import counts
 
 # auto_gptq's torch path shifts the packed weights apart in int32, narrows them to a byte and scales them in fp16.
 _GPTQ_UNPACKING = 4 + 1 + 2
@@ -133,11 +134,11 @@ def _backward(step: Step) -> tuple[Moment, ...]:
     head = arch.vocab_size * h * job.gradient_bytes if job.full and job.run.method != "freeze" else 0
     mlp = T * (R * h + 2 * E * mlp_width(job))
     scores = attention.score_workspace(arch, job.kernel, T, job.length)
-    freed = round(T * (step.block.mlp + step.block.norms / 2)) if scores else 0
+    freed = round(T * (step.block.mlp + step.block.norms / 2 + 2 * job.attention_bytes * q)) if scores else 0
     softmax = T * (R * h + E * q) + scores
     rest = step.kept + step.again
     first = (R * h * T if step.again else 0) + step.block.total(T)
-    almost = max(step.earlier, step.gradients - step.gradients // max(1, arch.num_hidden_layers))
+    almost = max(step.earlier, round(step.gradients * _before_the_first_block(job)))
     lm_head = max(step.earlier, min(head, step.gradients))
     kept_logits = E * arch.vocab_size * T if step.loss.kept else 0
     return (
@@ -146,8 +147,17 @@ def _backward(step: Step) -> tuple[Moment, ...]:
         Moment("B3", "backward", rest, 0, lm_head, mlp, step.dequantized),
         Moment("B4", "backward", rest - freed, 0, lm_head, softmax, step.dequantized),
         Moment("B5", "backward", first - freed, 0, almost, max(mlp if not scores else 0, softmax), step.dequantized),
-        Moment("B6", "backward", R * h * T, 0, step.gradients, head if arch.tie_word_embeddings else 0),
+        Moment("B6", "backward", R * h * T, 0, step.gradients, 2 * head if arch.tie_word_embeddings else 0),
     )
+
+
+def _before_the_first_block(job: Job) -> float:
+    """The share of the gradients that is there while the first block runs backward: not its own, nor the embedding's."""
+    found = counts(job.arch)
+    missing = (found.blocks + found.biases) / max(1, job.arch.num_hidden_layers)
+    if not job.arch.tie_word_embeddings:
+        missing += found.embedding
+    return 1 - missing / max(1, found.total) if job.full else 1.0
 
 
 def _optimizer(step: Step) -> Moment:

@@ -123,6 +123,7 @@ class _Reader:
             hidden_dropout=self._share("hidden_dropout"),
             soft_cap=bool(self.config.get("attn_logit_softcapping")),
             hidden_act=str(self.config.get("hidden_act") or self.config.get("activation_function") or ""),
+            softmax_fp32=family.get("softmax_fp32", True),
             upcasts_logits=family.get("upcasts_logits", True),
             lora_targets=tuple(family["lora_targets"]),
         )
