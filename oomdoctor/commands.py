@@ -53,7 +53,11 @@ def _internal(lang: str, as_json: bool, error: BaseException | None = None) -> i
     if error is not None and os.environ.get("OOMDOCTOR_DEBUG"):
         traceback.print_exception(error)
     trouble = UserError("oomdoctor", Text("texts/cli.internal", {"error": type(error).__name__}), exit_code=INTERNAL)
-    return _refuse(trouble, lang, as_json)
+    try:
+        return _refuse(trouble, lang, as_json)
+    except Exception:  # even the words cannot be read
+        print(f"oomdoctor: its own rules cannot be read: {error}", file=sys.stderr)
+        return INTERNAL
 
 
 def _consult(chosen: Namespace, lang: str) -> int:
@@ -69,7 +73,7 @@ def _consult(chosen: Namespace, lang: str) -> int:
         return _wizard(case, live, chosen, port, lang)
     if chosen.from_log is None and chosen.run is None:
         raise UserError("oomdoctor", Text("texts/cli.no_terminal"), Text("texts/cli.see_help"))
-    findings = doctor.examine(case, live, chosen.prefer)
+    findings = doctor.examine(case, live, chosen.prefer or "ladder")
     _print(findings, chosen, lang)
     return _exit_code(findings)
 
@@ -127,10 +131,12 @@ def _wizard(case: Case, live: Machine | None, chosen: Namespace, port: Any, lang
     from oomdoctor.wizard.walk import Interrupted, walk
 
     def examine(case: Case, prefer: str | None = None) -> Findings:
-        return doctor.examine(case, live, prefer or chosen.prefer)
+        return doctor.examine(case, live, prefer or chosen.prefer or "ladder")
 
     try:
-        findings = walk(case, port, lang, examine=examine, read_log=doctor.read_log, save=saved.save)
+        findings = walk(
+            case, port, lang, examine=examine, read_log=doctor.read_log, save=saved.save, ask_plan=chosen.prefer is None
+        )
     except Interrupted:
         return INTERRUPTED
     return DONE if findings is None else _exit_code(findings)
@@ -144,7 +150,7 @@ def _resume(chosen: Namespace, lang: str) -> int:
     port = None if chosen.json or chosen.no_input else _port(chosen, lang)
     if port is not None:
         return _wizard(case, live, chosen, port, lang)
-    findings = doctor.examine(case, live, chosen.prefer)
+    findings = doctor.examine(case, live, chosen.prefer or "ladder")
     _print(findings, chosen, lang)
     return _exit_code(findings)
 
@@ -174,7 +180,7 @@ def _demand_bill(findings: Findings, card: str) -> None:
 
 def _plan(chosen: Namespace, lang: str) -> int:
     card = chosen.cards[0]
-    findings = doctor.examine(_with_settings(doctor.read_card(card), chosen), _live(chosen), chosen.prefer)
+    findings = doctor.examine(_with_settings(doctor.read_card(card), chosen), _live(chosen), chosen.prefer or "ladder")
     _demand_bill(findings, card)
     if findings.usable_bytes is None:
         lacking = Text("texts/cli.lacks", {"keys": ["gpus.name", "gpus.memory_mib"]})

@@ -24,7 +24,8 @@ FOREIGN_SHARE = 0.04
 GPU_KINDS = frozenset(
     {"cuda_oom", "cuda_oom_driver", "hip_oom", "npu_oom", "xpu_oom", "mps_oom", "cublas_alloc", "cudnn_alloc"}
 )
-_STATES = ("weights", "gradients", "optimizer_states")
+# Lines of the bill that torch does not count as allocated.
+OUTSIDE_TENSORS = frozenset({"allocator_slack", "context", "nccl", "paged_states"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     used, explained = reconcile(crash, evidence.bill)
     return Diagnosis(
         cause=cause,
-        title=Text(f"texts/diagnosis.{cause}"),
+        title=_title(cause, evidence.bill),
         because=(*because, *_reconciled(used, explained), *_named(evidence.tensors, crash)),
         confidence=confidence,
         fragmentation=fragmentation,
@@ -83,6 +84,12 @@ def diagnose(evidence: Evidence) -> Diagnosis:
         explained_bytes=explained,
         impossible=impossible(evidence),
     )
+
+
+def _title(cause: str, bill: Bill | None) -> Text:
+    if bill is not None and any(line.key == cause for phase in bill.phases for line in phase.lines):
+        return Text("texts/diagnosis.largest", {"line": _line(cause)})
+    return Text(f"texts/diagnosis.{cause}")
 
 
 Finding = tuple[str, str, tuple[Text, ...]]  # cause, confidence, because
@@ -153,7 +160,7 @@ def _largest(evidence: Evidence) -> Finding | None:
     if bill is None:
         return None
     lines = lines_at(bill, crash.phase if crash else bill.phase)
-    largest = max(lines, key=lambda line: line.size.likely)
+    largest = max((line for line in lines if line.key not in OUTSIDE_TENSORS), key=lambda line: line.size.likely)
     share = largest.size.likely / max(1, total(line.size for line in lines).likely)
     because = Text(
         "texts/diagnosis.largest.because", {"line": _line(largest.key), "size": largest.size.likely, "share": share}
@@ -232,8 +239,7 @@ def reconcile(crash: Crash | None, bill: Bill | None) -> tuple[int | None, int |
 
 def allocated_at(bill: Bill, phase: str) -> int:
     """Likely bytes that torch has allocated at a phase's worst moment."""
-    outside = ("allocator_slack", "context", "communication_device")
-    return sum(line.size.likely for line in lines_at(bill, phase) if line.key not in outside)
+    return sum(line.size.likely for line in lines_at(bill, phase) if line.key not in OUTSIDE_TENSORS)
 
 
 def impossible(evidence: Evidence) -> tuple[Text, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from oomdoctor import calibration, machines
-from oomdoctor.case import Architecture, Case, Machine, Text, Value
+from oomdoctor.case import SOURCES, Architecture, Case, Facts, Machine, Text, UserError, Value
 from oomdoctor.diagnosis import GPU_KINDS, Diagnosis, Evidence, diagnose, foreign_bytes
 from oomdoctor.fields import run_of
 from oomdoctor.memory.bill import NEEDED, Missing, bill_of, static_bytes
@@ -14,7 +14,7 @@ from oomdoctor.memory.tensors import match, tensors_of
 from oomdoctor.plan import PREFERENCES, Plan, Pricing, Settings, make_plan, with_edits
 from oomdoctor.questions import Question, assumptions, open_questions
 from oomdoctor.remedies.rules import all_rules
-from oomdoctor.sources.model import architecture_for
+from oomdoctor.sources.model import architecture_for, family_note
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def not_an_oom(case: Case) -> Text:
     crash = case.crash
     if crash is None or crash.signature is None:
         return Text("texts/doctor.no_failure", {"origin": case.origin})
-    what = Text(f"signatures/{crash.signature}/instead")
+    what = Text(f"signatures/{crash.signature}/title")
     return Text("texts/doctor.look_alike", {"line": crash.line, "what": what})
 
 
@@ -71,7 +71,7 @@ def examine(case: Case, live: Machine | None = None, prefer: str = "ladder", wit
     """
     case, notes = _completed(case, live)
     settings = {**case.facts.values(), **machines.settings_of(case)}
-    architecture = architecture_for(settings)
+    architecture = architecture_of(case.facts)
     pricing = _pricing(case, settings, architecture)
     bill, usable = pricing.bill(settings), pricing.usable(settings)
     findings = Findings(
@@ -80,26 +80,46 @@ def examine(case: Case, live: Machine | None = None, prefer: str = "ladder", wit
         bill=bill,
         missing=_missing(settings, architecture),
         usable_bytes=usable,
-        notes=notes,
+        notes=(*notes, *_model_notes(case.facts, architecture)),
     )
     return _planned(findings, settings, pricing, prefer) if with_plan else findings
+
+
+def architecture_of(facts: Facts) -> Architecture | None:
+    """The shape of the case's model, None where nothing names one.
+
+    Raises UserError for a model that a person named and nobody knows; a name that only the log has is then of no use.
+    """
+    try:
+        return architecture_for(facts.values())
+    except UserError:
+        named = facts.won.get("model")
+        if named is None or named.rank < SOURCES.index("log"):
+            raise
+        return None
+
+
+def _model_notes(facts: Facts, architecture: Architecture | None) -> tuple[Text, ...]:
+    if architecture is None and facts.get("model") is not None:
+        return (Text("texts/doctor.model_unknown", {"name": facts.get("model")}),)
+    note = family_note(facts.values()) if architecture is not None else None
+    return (note,) if note is not None else ()
 
 
 def _completed(case: Case, live: Machine | None) -> tuple[Case, tuple[Text, ...]]:
     """The case with its machine settled and with what is assumed where nothing is known."""
     case, notes = machines.settled(case, live)
     facts = assumptions(case.facts, _circumstances(case))
-    return replace(case, facts=calibration.corrected(facts, case.crash, _weights)), notes
+    architecture = architecture_of(facts)
 
+    def weights(settings: Settings) -> int | None:
+        try:
+            lines = static_bytes(run_of(settings), architecture) if architecture else ()
+        except Missing:
+            return None
+        return next((line.size.likely for line in lines if line.key == "weights"), None)
 
-def _weights(settings: Settings) -> int | None:
-    """Likely bytes of the weights on one card, None where the run lacks a fact for it."""
-    architecture = architecture_for(settings)
-    try:
-        lines = static_bytes(run_of(settings), architecture) if architecture else ()
-    except Missing:
-        return None
-    return next((line.size.likely for line in lines if line.key == "weights"), None)
+    return replace(case, facts=calibration.corrected(facts, case.crash, weights)), notes
 
 
 def _planned(findings: Findings, settings: Settings, pricing: Pricing, prefer: str) -> Findings:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from oomdoctor.case import Case, Crash, Fact, Gpu, Machine, Text, Value
+from oomdoctor.case import SOURCES, Case, Crash, Fact, Gpu, Machine, Text, UserError, Value
 from oomdoctor.diagnosis import UNLISTED_DESKTOP, foreign_bytes, fragmentation_of, idle_bytes, unlisted_bytes
 from oomdoctor.memory.lines import Line, Range
 from oomdoctor.units import GIB, MIB
@@ -51,13 +51,22 @@ def settled(case: Case, live: Machine | None) -> tuple[Case, tuple[Text, ...]]:
 
 
 def _catalogued(case: Case) -> list[Fact]:
-    """Memory and compute capability of the card that a fact names, with the weight of that fact."""
+    """Memory and compute capability of the card that a fact names, with the weight of that fact.
+
+    Raises UserError for a name that a person gave and nobody knows; a name that only the log has is then of no use.
+    """
     named = case.facts.won.get("gpus.name")
     if named is None:
         return []
     from oomdoctor.sources.cards import find_card
 
-    card = find_card(str(named.value))
+    known = case.facts.get("gpus.memory_mib")
+    try:
+        card = find_card(str(named.value), int(known) * MIB if known else None)
+    except UserError:
+        if named.rank < SOURCES.index("log"):
+            raise
+        return []
     reason = Text("texts/doctor.catalogue_card", {"name": card.name})
     facts = [Fact("gpus.memory_mib", round(card.total_bytes / MIB), _weight(named, case), reason)]
     return [*facts, Fact("gpus.compute_capability", card.compute_capability, _weight(named, case), reason)]

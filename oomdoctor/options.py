@@ -36,7 +36,7 @@ def parse(arguments: Sequence[str], lang: str) -> argparse.Namespace:
     return _parser(lang).parse_args(arguments)
 
 
-def _parser(lang: str) -> argparse.ArgumentParser:
+def _parser(lang: str) -> _Parser:
     def words(name: str) -> str:
         return render(Text(f"texts/cli.{name}"), lang).replace("%", "%%")
 
@@ -68,15 +68,15 @@ def _parser(lang: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _common(words: Any, quiet: bool = False) -> argparse.ArgumentParser:
+def _common(words: Any, quiet: bool = False) -> _Parser:
     default: Any = {"default": argparse.SUPPRESS} if quiet else {}
-    parser = argparse.ArgumentParser(add_help=False)
+    parser = _Parser(add_help=False)
     parser.add_argument("--json", action="store_true", help=words("json"), **default)
     parser.add_argument("--no-input", action="store_true", help=words("no_input"), **default)
     parser.add_argument("--no-gpu", action="store_true", help=words("no_gpu"), **default)
     parser.add_argument("--plain", action="store_true", help=words("plain"), **default)
     parser.add_argument("--lang", choices=LANGUAGES, help=words("lang"), **default)
-    parser.add_argument("--prefer", choices=PREFERENCES, help=words("prefer"), **(default or {"default": "ladder"}))
+    parser.add_argument("--prefer", choices=PREFERENCES, help=words("prefer"), **default)
     parser.add_argument("--run", metavar="CARD.yaml", help=words("run"), **default)
     parser.add_argument(
         "--set", metavar="KEY=VALUE", action="append", help=words("set"), **(default or {"default": []})

@@ -112,7 +112,7 @@ def test_a_card_without_a_model_ends_with_4_and_names_what_it_lacks(tmp_path: Pa
 
 def test_an_unknown_model_names_its_neighbours(tmp_path: Path) -> None:
     card = tmp_path / "card.yaml"
-    card.write_text("model: meta-llama/Llama-2-7b-fh\n")
+    card.write_text("model: meta-llama/Lama-2-7b-hf\n")
     done = oomdoctor("bill", card)
     assert done.returncode == 2
     assert "Llama-2-7b" in done.stderr

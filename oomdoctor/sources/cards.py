@@ -103,6 +103,6 @@ def _index() -> Mapping[str, tuple[str, ...]]:
 
 
 def _unknown(name: str) -> UserError:
-    near = nearest(name, list(knowledge.load("gpus")))
+    near = [_index()[letters][0] for letters in nearest(_letters(name), list(_index()))]
     hint = Text("texts/gpu.unknown_card_near", {"near": near}) if near else Text("texts/gpu.unknown_card_hint")
     return UserError(name, Text("texts/gpu.unknown_card", {"name": name}), hint)

@@ -119,15 +119,15 @@ def _utf16(first: bytes, stream: BinaryIO) -> list[Region]:
 
 
 def _is_binary(sample: bytes) -> bool:
-    """More than a few bytes that no log has. NUL bytes (padding) and single control bytes do occur in logs."""
+    """More than a few bytes that no log has. NUL bytes (padding, a rotated log) and single
+    control bytes do occur in logs."""
     if sample.startswith((b"\x80\x02", b"\x7fELF", b"\x89PNG", b"%PDF", b"GGUF", b"\x93NUMPY")):
         return True
-    sample = sample[: 64 * 1024]
-    strange = sum(map(sample.count, _STRANGE))
-    return strange > max(8, len(sample) // 10) and strange > 2 * sample.count(b"\n")
+    sample = sample.replace(b"\0", b"")[: 64 * 1024]
+    return sum(map(sample.count, _STRANGE)) > max(8, len(sample) // 50)
 
 
-_STRANGE = [bytes([code]) for code in range(32) if code not in (0, 7, 8, 9, 10, 12, 13, 27)]
+_STRANGE = [bytes([code]) for code in range(1, 32) if code not in (7, 8, 9, 10, 12, 13, 27)]
 
 
 class _Sieve:
