@@ -2,8 +2,8 @@
 
     python benchmarks/formulas/against_traces.py [family ...]
 
-Needs torch and transformers. Prints, for each family and setting, the peak of live tensor bytes in forward and backward,
-traced and by formula, and ends with the worst deviation. Nothing is allocated: tensors on `meta` have no memory.
+Needs torch and transformers. Prints, for each family and setting, the peak of live tensor bytes in forward and
+backward, by formula and traced, and ends with the worst deviation. Nothing is allocated: tensors on `meta` have no memory.
 """
 
 from __future__ import annotations
@@ -33,7 +33,13 @@ SMALL: dict[str, dict[str, Any]] = {
     "phi": {"hidden_size": 1024, "intermediate_size": 4096, "num_attention_heads": 16},
     "gpt2": {"n_embd": 1024, "n_head": 16, **NO_DROPOUT},
     "gpt_neox": {"hidden_size": 1024, "intermediate_size": 4096, "num_attention_heads": 16},
-    "opt": {"hidden_size": 1024, "ffn_dim": 4096, "num_attention_heads": 16, "word_embed_proj_dim": 1024, "dropout": 0.0},
+    "opt": {
+        "hidden_size": 1024,
+        "ffn_dim": 4096,
+        "num_attention_heads": 16,
+        "word_embed_proj_dim": 1024,
+        "dropout": 0.0,
+    },
     "bloom": {"hidden_size": 1024, "n_head": 16},
     "falcon": {"hidden_size": 1024, "num_attention_heads": 16, "alibi": False},
     "starcoder2": {"hidden_size": 1024, "intermediate_size": 4096, "num_attention_heads": 16, "num_key_value_heads": 4},
@@ -132,9 +138,11 @@ def compare(family: str) -> Iterator[float]:
         for checkpointing in (False, True):
             *peaks, config = traced(family, 8, dtype, checkpointing)
             pairs = list(zip(by_formula(config, dtype, checkpointing), peaks, strict=True))
-            shown = ", ".join(f"{ours / 2**20:.0f} / {real / 2**20:.0f} MiB ({ours / real - 1:+.1%})" for ours, real in pairs)
+            shown = ", ".join(
+                f"{ours / 2**20:.0f} / {real / 2**20:.0f} MiB ({ours / real - 1:+.1%})" for ours, real in pairs
+            )
             print(f"{family:11} {dtype!s:15} checkpointing {checkpointing!s:5}: forward, backward {shown}")
-            yield max(map(lambda pair: pair[0] / pair[1] - 1, pairs), key=abs)
+            yield max((ours / real - 1 for ours, real in pairs), key=abs)
 
 
 def main() -> None:

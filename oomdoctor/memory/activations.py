@@ -57,6 +57,8 @@ def saved_by_block(job: Job) -> Saved:
 def norm_per_token(job: Job, width: int) -> float:
     """One norm: its input (RMSNorm: in fp32), the reciprocal root, and what the gradient of its weight needs."""
     R = job.residual_bytes
+    if job.run.torch_compile:  # one fused kernel: it keeps its input and the root, the rest is worked out again
+        return R * width + 4
     if job.arch.norm == "layernorm":
         kept = 4 if job.autocast else R  # autocast runs layer_norm in fp32
         return kept * width + 8
@@ -119,6 +121,8 @@ def active(job: Job, linear: Linear) -> int:
 
 def _mlp(job: Job) -> float:
     E, f = job.linear_bytes, mlp_width(job)
+    if job.run.torch_compile:  # the activation and its product are worked out again from what goes in
+        return (2.0 if job.arch.gated_mlp else 1.0) * E * f
     product = f * (2 if job.autocast else E) if job.full else 0  # input of the last layer
     routed = 2.0 * job.arch.hidden_size * E * job.arch.num_experts_per_tok if job.arch.num_experts else 0.0
     if job.arch.gated_mlp:

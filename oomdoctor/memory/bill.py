@@ -38,6 +38,7 @@ READ: tuple[str, ...] = (
     "kbit_prepare",
     "padding",
     "packing",
+    "torch_compile",
     "lora.r",
     "lora.target_modules",
     "lora.lora_dropout",

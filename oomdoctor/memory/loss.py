@@ -39,6 +39,8 @@ def loss_of(job: Job) -> Loss:
         return Loss(E * V * T, E * V * T, 2 * E * V * T, f"{T} tokens x {V} x {E} B x 2")
     if kernel == "chunked":
         return _chunked(job, T, V, E)
+    if job.run.torch_compile and E < 4:  # upcast, log-softmax and gradient in fused kernels, from 16-bit logits
+        return Loss(E * V * T, 2 * E * V * T, 3 * E * V * T, f"{T} tokens x {V} x {3 * E} B, compiled")
     held = 0 if job.run.framework in _TRAINERS else E
     if E < 4 and not (job.arch.upcasts_logits or job.autocast):
         return Loss((E + held) * V * T, 2 * E * V * T, (3 * E + held) * V * T, f"{T} tokens x {V} x {3 * E + held} B")
@@ -70,6 +72,9 @@ def _chunked(job: Job, T: int, V: int, E: int) -> Loss:
         chunk = min(T, _TRL_CHUNK)
         return Loss(0, chunk * V * (E + 8), chunk * V * 12, f"{chunk} tokens x {V} x 12 B")
     chunk = -(-T // _TORCHTUNE_CHUNKS)
+    if job.run.torch_compile and E < 4:
+        kept = E * V * T  # the logits in 16 bits
+        return Loss(kept, kept, kept + 2 * E * V * chunk, f"{T} tokens x {V} x {E} B + {chunk} x {V} x {2 * E} B")
     kept = 4 * V * T  # each chunk keeps its log-softmax
     return Loss(
         kept, kept + E * V * T, kept + E * V * T + 8 * V * chunk, f"{T} tokens x {V} x {4 + E} B + {chunk} x {V} x 8 B"

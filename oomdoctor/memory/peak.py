@@ -80,7 +80,12 @@ def step_of(job: Job) -> Step:
 
 
 def _checkpointed(job: Job, whole: int, ends: int) -> tuple[int, int]:
-    """What the blocks keep until backward, and what running one again adds."""
+    """What this card's blocks keep until backward, and what running one again adds."""
+    kept, again = _of_all_blocks(job, whole, ends)
+    return round(kept * sharding.block_share(job)), again
+
+
+def _of_all_blocks(job: Job, whole: int, ends: int) -> tuple[int, int]:
     if job.checkpointing == "full":
         return job.arch.num_hidden_layers * ends, whole
     if job.checkpointing == "selective":  # every second block, or the cheaper half of a block's results
@@ -152,7 +157,7 @@ def _backward(step: Step) -> tuple[Moment, ...]:
 
 
 def _before_the_first_block(job: Job) -> float:
-    """The share of the gradients that is there while the first block runs backward: not its own, nor the embedding's."""
+    """The share of the gradients that is there while the first block runs backward: not yet its own."""
     found = counts(job.arch)
     missing = (found.blocks + found.biases) / max(1, job.arch.num_hidden_layers)
     if not job.arch.tie_word_embeddings:

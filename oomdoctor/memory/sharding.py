@@ -14,6 +14,7 @@ from oomdoctor.memory.weights import QUANTIZED_BYTES, Counts, counts, linear_wei
 BUCKET_ELEMENTS = (0, 200_000_000, 500_000_000)
 _LIVE_PARAMETERS = 1_000_000_000  # stage3_max_live_parameters
 SUB_GROUP = 1_000_000_000  # sub_group_size: ZeRO-3 steps through its partition in pieces of this many elements
+_ON_ACCELERATE = ("accelerate", "transformers", "trl", "axolotl", "llamafactory", "ms-swift")
 _BLOCKS_GATHERED = 2  # the one at work, and the next one on its way
 
 
@@ -21,8 +22,15 @@ def divides_weights(job: Job) -> bool:
     return job.zero_stage == 3 or job.run.parallelism == "fsdp"
 
 
+def block_share(job: Job) -> float:
+    """device_map lays the blocks out over the cards, with all that belongs to them."""
+    return 1 / max(1, job.run.gpu_count or 1) if job.run.parallelism == "device_map" else 1.0
+
+
 def weight_share(job: Job) -> float:
     """The share of the weights that rests on this card; 0 where they rest in host memory."""
+    if job.run.parallelism == "device_map":
+        return block_share(job)
     if job.run.offload == "params" and divides_weights(job):
         return 0.0
     return 1 / job.shards if divides_weights(job) else 1.0
@@ -30,12 +38,23 @@ def weight_share(job: Job) -> float:
 
 def gradient_share(job: Job) -> float:
     """The share of the gradients. With offload they go to host memory as they come."""
+    if job.run.parallelism == "device_map":
+        return block_share(job)
     if job.run.offload in ("params", "optimizer") and job.shards_something:
         return 0.0
+    if job.run.parallelism == "fsdp" and _keeps_gradients_whole(job):
+        return 1.0
     return 1 / job.shards if job.zero_stage >= 2 or job.run.parallelism == "fsdp" else 1.0
 
 
+def _keeps_gradients_whole(job: Job) -> bool:
+    """accelerate leaves FSDP's synchronisation out (no_sync) between the micro-batches of one step."""
+    return (job.run.gradient_accumulation_steps or 1) > 1 and job.run.framework in _ON_ACCELERATE
+
+
 def state_share(job: Job) -> float:
+    if job.run.parallelism == "device_map":
+        return block_share(job)
     if job.run.offload in ("params", "optimizer"):
         return 0.0
     return 1 / job.shards if job.zero_stage >= 1 or job.run.parallelism == "fsdp" else 1.0

@@ -98,3 +98,34 @@ def test_zero_divides_as_in_figure_1_of_the_paper() -> None:
     for stage, size in expected.items():
         lines = static_bytes(full(mixed_precision="bf16", parallelism=stage, gpu_count=64), arch)
         assert sum(line.size.likely for line in lines) == pytest.approx(size, rel=0.01)
+
+
+def test_fsdp_with_accumulation_keeps_whole_gradients_under_accelerate() -> None:
+    # accelerate's documentation: Mixtral on 8 cards goes from 69 GB to out-of-memory with 2 accumulation steps.
+    from oomdoctor.memory.bill import static_bytes
+
+    one, two = (
+        static_bytes(full(parallelism="fsdp", gpu_count=8, gradient_accumulation_steps=steps), llamas.LLAMA2_7B)[1]
+        for steps in (1, 2)
+    )
+    assert two.size.likely == pytest.approx(8 * one.size.likely)
+
+
+def test_device_map_lays_the_blocks_out_over_the_cards() -> None:
+    # ms-swift: Qwen-72B in bf16 over two cards; each holds half of the weights.
+    from oomdoctor.memory.bill import static_bytes
+
+    alone = static_bytes(lora(), llamas.LLAMA2_7B)[0].size.likely
+    shared = static_bytes(lora(parallelism="device_map", gpu_count=2), llamas.LLAMA2_7B)[0].size.likely
+    assert shared == pytest.approx(alone / 2)
+
+
+def test_a_compiled_block_keeps_only_what_cannot_be_worked_out_again() -> None:
+    # By hand, Llama-2-7B: two norms' inputs and roots, inputs of q/k/v and of gate/up, q, k, v, output and the
+    # log-sum-exp of attention, gate and up.
+    from oomdoctor.memory.activations import saved_by_block
+    from oomdoctor.memory.job import job_of
+
+    h, f = 4096, 11008
+    by_hand = 2 * (2 * h + 4) + 2 * 2 * h + (4 * 2 * h + 4 * 32) + 2 * 2 * f
+    assert saved_by_block(job_of(full(torch_compile=True), llamas.LLAMA2_7B)).per_token == by_hand
