@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import chain
 
 from oomdoctor.sources.log.lines import Line
 from oomdoctor.sources.log.reader import Region
@@ -15,6 +16,8 @@ from oomdoctor.sources.log.reader import Region
 PIECE = 16_000
 # Carriage returns of one line that are all kept; of more, only the last of each run of progress bars is.
 FEW_BARS = 16
+# Rows that are kept of one region. Eight megabytes of log have about 100,000.
+ROWS_FIRST, ROWS_LAST = 60_000, 120_000
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,400}(?:\x07|\x1b\\)|[@-Z\\-_=>])")
 _TAG = re.compile(r"</?(?:span|pre|code|div|br|font|strong|b)\b[^<>]{0,300}>")
@@ -75,9 +78,18 @@ def _lines_of(region: Region) -> Iterator[Line]:
     if rows and not rows[-1]:
         rows.pop()
     markup, habits = "</span>" in text or "</pre>" in text, _habits(rows)
-    for number, row in enumerate(rows, region.line):
+    for number, row in _numbered(rows, region.line):
         for piece in _pieces(row, markup):
             yield from _unwrapped(number, piece, habits)
+
+
+def _numbered(rows: Sequence[str], first: int) -> Iterator[tuple[int, str]]:
+    """The rows with their numbers, without the middle where there are very many: hundreds of thousands of tiny rows
+    would take far more memory than their text."""
+    if len(rows) <= ROWS_FIRST + ROWS_LAST:
+        return enumerate(rows, first)
+    last = len(rows) - ROWS_LAST
+    return chain(enumerate(rows[:ROWS_FIRST], first), enumerate(rows[last:], first + last))
 
 
 def _decoded(data: bytes) -> str:

@@ -35,7 +35,8 @@ _FRAMES = [
         r"^\[(?P<path>[^\]\n]{1,300})\]\(https?://[^)\n]{0,100}\) in (?P<function>[^\n(]{1,200})",
         r"^(?P<path>(?:<ipython-input|[~/]|[A-Za-z]:\\)[^\n:]{1,300}?) in (?P<function>[\w.<>]+)(?:\(|$)",
         r"^ *(?:Cell|Input) ?In ?\[\d*\],? ?(?:line (?P<line>\d+)|in (?P<function>[^\n(]{1,100}))",
-        r"^[ |❱>]*(?P<path>(?:[~/]|[A-Za-z]:\\)?[\w./\\~@+ -]{0,300}\.\w{1,4}):(?P<line>\d+) in (?P<function>[\w.<>]{1,120})",
+        r"^[ |❱>]*(?P<path>(?:[~/]|[A-Za-z]:\\)?[\w./\\~@+ -]{0,300}\.\w{1,4}):(?P<line>\d+)"
+        r" in (?P<function>[\w.<>]{1,120})",
     )
 ]
 _HEADER = "Traceback (most recent call last"

@@ -1,7 +1,8 @@
 """Recognises messages by the entries of rules/signatures.
 
 An entry has
-- kind: one of the kinds of a crash; `not_oom` for what is only taken for a lack of memory. kinds: by the group `device`.
+- kind: one of the kinds of a crash; `not_oom` for what is only taken for a lack of memory, with a `title` that says
+  what it is. kinds: the kind by what the group `device` holds.
 - anchors: literals; one of them must stand in the log before any pattern is tried.
 - message or line: the pattern. A `message` is matched against the text without any white space (spaces in the pattern
   are for the reader), so that hard-wrapped messages match too; a `line` is an ordinary pattern on one clean line.

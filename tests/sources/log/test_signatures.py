@@ -1,0 +1,99 @@
+"""Every entry of rules/signatures recognises its own samples, and no pattern can be made to run away."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from oomdoctor import knowledge
+from oomdoctor.case import Crash
+from oomdoctor.sources.log.lines import Line
+from oomdoctor.sources.log.sheet import sheet_of
+from oomdoctor.sources.log.signatures import FIELDS, compiled
+from oomdoctor.sources.log.story import tell
+
+SIGNATURES = knowledge.load("signatures")
+SAMPLES = [
+    pytest.param(name, sample, id=f"{name}-{number}")
+    for name, entry in SIGNATURES.items()
+    for number, sample in enumerate(entry["samples"])
+]
+PATTERNS = [
+    pytest.param(pattern, bare, id=f"{name}-{number}")
+    for name, entry in SIGNATURES.items()
+    for number, (pattern, bare) in enumerate(
+        [(entry[key], key != "line") for key in ("message", "line", "process", "own") if key in entry]
+        + [(pattern, True) for pattern in entry.get("more", ())]
+        + [(word["find"], False) for word in entry.get("words", ())]
+    )
+]
+EVIL = [
+    " " * 10**6,
+    "1" * 10**6,
+    "(" * 10**6,
+    "1.0 GiB " * 10**5,
+    "a: " * 10**5,
+    "ERROR[" * 10**5,
+    "CUDA out of memory. " * 10**5,
+]
+
+
+def crash_of(text: str) -> Crash | None:
+    return tell(sheet_of([Line(number, line) for number, line in enumerate(text.split("\n"), 1)]))
+
+
+@pytest.mark.parametrize(("name", "sample"), SAMPLES)
+def test_a_sample_yields_its_facts(name: str, sample: dict[str, Any]) -> None:
+    crash = crash_of(sample["text"])
+    assert crash is not None
+    got = {key: getattr(crash, key) for key in sample["expect"]}
+    assert got == sample["expect"]
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_an_entry_says_all_that_the_reader_needs(name: str) -> None:
+    entry = SIGNATURES[name]
+    assert entry["samples"] and entry["anchors"] and entry["certainty"] in ("high", "medium", "low")
+    assert ("message" in entry) != ("line" in entry)
+    assert entry["kind"] != "not_oom" or set(entry["title"]) == {"en", "zh"}
+
+
+@pytest.mark.parametrize(("pattern", "bare"), PATTERNS)
+def test_a_pattern_names_only_known_fields_and_does_not_run_away(pattern: str, bare: bool) -> None:
+    regex = compiled(pattern, bare)
+    named = {group.partition("__")[0].rstrip("0123456789") for group in regex.groupindex}
+    assert named <= {*FIELDS, "device", "processes", "shape", "dtype", "other", "pid", "bytes"}
+    for text in EVIL:
+        start = time.process_time()
+        regex.search(text, 0, 8000) if bare else regex.search(text[:4000])
+        assert time.process_time() - start < 1
+
+
+@pytest.mark.parametrize("evil", EVIL, ids=[text[:8] for text in EVIL])
+def test_a_line_of_a_megabyte_is_read_fast(evil: str) -> None:
+    start = time.process_time()
+    crash = crash_of(f"{evil}\n{evil}has a total capacity{evil}Killed")
+    assert crash is None or crash.requested_bytes is None
+    assert time.process_time() - start < 5
+
+
+def test_the_index_that_torch_2_3_leaves_out_is_unknown() -> None:
+    crash = crash_of(
+        "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU  has a total capacity of "
+        "23.64 GiB of which 1.00 GiB is free. Of the allocated memory 20.00 GiB is allocated by PyTorch, and "
+        "1.50 GiB is reserved by PyTorch but unallocated."
+    )
+    assert crash is not None
+    assert crash.gpu_index is None
+    assert crash.requested_bytes == 2 * 1024**3
+
+
+def test_a_proof_names_the_line_of_each_figure() -> None:
+    crash = crash_of(
+        "tcmalloc: large alloc 2400002048 bytes == 0x5566\n\nYour session crashed after using all available RAM."
+    )
+    assert crash is not None
+    assert crash.proof["requested_bytes"] == 1
+    assert crash.proof["kind"] == crash.line == 3
