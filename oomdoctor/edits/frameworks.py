@@ -1,6 +1,7 @@
 """How frameworks say a setting: rules/frameworks, chosen by framework, version and the other settings.
 
 A framework's entry holds
+  also: other names under which logs and cards know it;
   stands_on: the frameworks that say what it does not say itself;
   places: where an edit belongs (a call, a config file, lines of code), see `oomdoctor.edits.places`;
   keys: for each run-card key a list of ways to say it. A way has `place`, and `key` (the framework's own name, taking
@@ -40,20 +41,10 @@ class Saying:
 def chain(framework: str | None) -> tuple[str, ...]:
     """The framework and those that it stands on. An unknown one is taken for transformers, the most common."""
     frameworks = knowledge.load("frameworks")
-    name = ALIASES.get(framework or "", framework or "")
+    also = {other: name for name, entry in frameworks.items() for other in entry.get("also", ())}
+    name = also.get(framework or "", framework or "")
     name = name if name in frameworks else DEFAULT
     return (name, *frameworks[name].get("stands_on", ()))
-
-
-# Other names under which logs and cards know a framework.
-ALIASES: Mapping[str, str] = {
-    "hf": "transformers",
-    "huggingface": "transformers",
-    "llama-factory": "llamafactory",
-    "swift": "ms-swift",
-    "pytorch-lightning": "lightning",
-    "torch": "pytorch",
-}
 
 
 def place_of(name: str, names: tuple[str, ...]) -> tuple[str, Mapping[str, Any]]:
