@@ -60,23 +60,22 @@ def _line(size: int, source: str) -> Line:
     return Line("unexplained", Range(size, size, size), "", source)
 
 
-def corrected(facts: Facts, crash: Crash | None, weights: Weights) -> Facts:
-    """The facts, without assumptions on the weights' numbers that the crash disproves.
+def correction(facts: Facts, crash: Crash | None, weights: Weights) -> Fact | None:
+    """What to take in place of an assumption on the weights' numbers that the crash disproves; None where it fits.
 
-    A run that died in training had its weights on the card: they cannot be more than torch had in use. weights: bytes
-    of them under some settings, None where that is unknown.
+    A run that died in training had its weights on the card: they cannot be more than torch had in use. facts: with
+    assumptions. weights: bytes of them under some settings, None where that is unknown.
     """
     if crash is None or crash.phase not in _LOADED or crash.allocated_bytes is None:
-        return facts
+        return None
+    limit, settings = _ROUNDING * crash.allocated_bytes, facts.values()
+    heavy = weights(settings)
+    if heavy is None or heavy <= limit:
+        return None
     for key, choices in _LIGHTER.items():
-        fact, heavy = facts.won.get(key), weights(facts.values())
-        if fact is None or not fact.assumed or heavy is None or heavy <= _ROUNDING * crash.allocated_bytes:
-            continue
-        for choice in choices:
-            light = weights({**facts.values(), key: choice})
-            if light is not None and light <= _ROUNDING * crash.allocated_bytes:
-                values = {"assumed": fact.value, "heavy": heavy, "used": crash.allocated_bytes}
-                reason = Text("texts/doctor.too_heavy", values)
-                facts = facts.add([Fact(key, choice, f"log:{crash.line}", reason)])
-                break
-    return facts
+        if key in facts.won and facts.won[key].assumed:
+            light = [choice for choice in choices if (weights({**settings, key: choice}) or heavy) <= limit]
+            values = {"assumed": settings[key], "heavy": heavy, "used": crash.allocated_bytes}
+            if light:
+                return Fact(key, light[0], f"log:{crash.line}", Text("texts/doctor.too_heavy", values))
+    return None

@@ -72,16 +72,17 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     crash = evidence.crash
     fragmentation = fragmentation_of(crash)
     cause, confidence, because = _cause(evidence, fragmentation)
-    used, explained = reconcile(crash, evidence.bill)
+    used = crash.allocated_bytes if crash else None
+    expected = allocated_at(evidence.bill, crash.phase) if evidence.bill and crash else None
     return Diagnosis(
         cause=cause,
         title=_title(cause, evidence.bill),
-        because=(*because, *_reconciled(used, explained), *_named(evidence.tensors, crash)),
+        because=(*because, *_reconciled(used, expected), *_named(evidence.tensors, crash)),
         confidence=confidence,
         fragmentation=fragmentation,
         tensors=evidence.tensors,
         used_bytes=used,
-        explained_bytes=explained,
+        explained_bytes=None if used is None or expected is None else min(used, expected),
         impossible=impossible(evidence),
     )
 
@@ -228,15 +229,6 @@ def unlisted_bytes(crash: Crash) -> int | None:
     return max(0, crash.total_bytes - crash.free_bytes - own - listed)
 
 
-def reconcile(crash: Crash | None, bill: Bill | None) -> tuple[int | None, int | None]:
-    """What torch had in use at the crash, and how much of it the bill explains at that phase. Bytes, or None."""
-    if crash is None or crash.allocated_bytes is None:
-        return None, None
-    if bill is None:
-        return crash.allocated_bytes, None
-    return crash.allocated_bytes, min(crash.allocated_bytes, allocated_at(bill, crash.phase))
-
-
 def allocated_at(bill: Bill, phase: str) -> int:
     """Likely bytes that torch has allocated at a phase's worst moment."""
     return sum(line.size.likely for line in lines_at(bill, phase) if line.key not in OUTSIDE_TENSORS)
@@ -256,10 +248,13 @@ def impossible(evidence: Evidence) -> tuple[Text, ...]:
     return (Text("texts/diagnosis.impossible", {"need": need, "usable": usable, "parts": parts}),)
 
 
-def _reconciled(used: int | None, explained: int | None) -> Sequence[Text]:
-    if used is None or explained is None:
+def _reconciled(used: int | None, expected: int | None) -> Sequence[Text]:
+    """How what was in use agrees with the bill's figure of that phase, at its worst moment."""
+    if used is None or expected is None:
         return ()
-    values = {"used": used, "explained": explained, "share": explained / max(1, used), "rest": used - explained}
+    if expected >= used:
+        return (Text("texts/diagnosis.on_the_way", {"used": used, "expected": expected}),)
+    values = {"used": used, "explained": expected, "share": expected / max(1, used), "rest": used - expected}
     return (Text("texts/diagnosis.explained", values),)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from oomdoctor import calibration, machines
-from oomdoctor.case import SOURCES, Architecture, Case, Facts, Machine, Text, UserError, Value
+from oomdoctor.case import SOURCES, Architecture, Case, Fact, Facts, Machine, Text, UserError, Value
 from oomdoctor.diagnosis import GPU_KINDS, Diagnosis, Evidence, diagnose, foreign_bytes
 from oomdoctor.fields import run_of
 from oomdoctor.memory.bill import NEEDED, Missing, bill_of, static_bytes
@@ -14,7 +14,7 @@ from oomdoctor.memory.tensors import match, tensors_of
 from oomdoctor.plan import PREFERENCES, Plan, Pricing, Settings, make_plan, with_edits
 from oomdoctor.questions import Question, assumptions, open_questions
 from oomdoctor.remedies.rules import all_rules
-from oomdoctor.sources.model import architecture_for, family_note
+from oomdoctor.sources.model import architecture_for, family_note, models_of_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def read_log(path: str) -> Case:
     case = Case(crash=reading.crash, origin=path)
     if reading.crash is None or reading.crash.kind == "not_oom":
         return case
-    return case.know([*machines.facts_of_crash(reading.crash), *facts_of(reading.lines)])
+    return case.know([*machines.facts_of_crash(reading.crash), *facts_of(reading.lines, reading.crash.line)])
 
 
 def read_card(path: str) -> Case:
@@ -99,6 +99,22 @@ def architecture_of(facts: Facts) -> Architecture | None:
         return None
 
 
+def _identified(facts: Facts) -> list[Fact]:
+    """The model by its exact number of parameters, where the log gives that number and no name."""
+    if facts.get("model") or facts.get("architecture.hidden_size"):
+        return []
+    whole, trained = facts.won.get("log.all_parameters"), facts.won.get("log.trainable_parameters")
+    counted = whole or trained
+    if counted is None:
+        return []
+    adapter = int(str(trained.value)) if whole and trained and whole.value != trained.value else 0
+    names = models_of_size(int(str(counted.value)) - adapter)
+    if not names:
+        return []
+    reason = Text("texts/doctor.model_by_size", {"count": int(str(counted.value)) - adapter, "names": names})
+    return [Fact("model", names[0], counted.source, reason)]
+
+
 def _model_notes(facts: Facts, architecture: Architecture | None) -> tuple[Text, ...]:
     if architecture is None and facts.get("model") is not None:
         return (Text("texts/doctor.model_unknown", {"name": facts.get("model")}),)
@@ -108,9 +124,17 @@ def _model_notes(facts: Facts, architecture: Architecture | None) -> tuple[Text,
 
 def _completed(case: Case, live: Machine | None) -> tuple[Case, tuple[Text, ...]]:
     """The case with its machine settled and with what is assumed where nothing is known."""
-    case, notes = machines.settled(case, live)
-    facts = assumptions(case.facts, _circumstances(case))
-    architecture = architecture_of(facts)
+    case, notes = machines.settled(case.know(_identified(case.facts)), live)
+    circumstances = _circumstances(case)
+    facts = assumptions(case.facts, circumstances)
+    disproved = calibration.correction(facts, case.crash, _weights_of(architecture_of(facts)))
+    if disproved is not None:  # what else was assumed may have rested on it
+        facts = assumptions(case.facts.add([disproved]), circumstances)
+    return replace(case, facts=facts), notes
+
+
+def _weights_of(architecture: Architecture | None) -> calibration.Weights:
+    """Likely bytes of the weights on one card under some settings, None where the run lacks a fact for them."""
 
     def weights(settings: Settings) -> int | None:
         try:
@@ -119,7 +143,7 @@ def _completed(case: Case, live: Machine | None) -> tuple[Case, tuple[Text, ...]
             return None
         return next((line.size.likely for line in lines if line.key == "weights"), None)
 
-    return replace(case, facts=calibration.corrected(facts, case.crash, weights)), notes
+    return weights
 
 
 def _planned(findings: Findings, settings: Settings, pricing: Pricing, prefer: str) -> Findings:

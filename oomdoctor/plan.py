@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from oomdoctor.case import Text, Value
 from oomdoctor.edits.how import How
 from oomdoctor.edits.render import hows
+from oomdoctor.fields import FIELDS
 from oomdoctor.memory.lines import Bill
 from oomdoctor.memory.room import fits, needed_bytes
 from oomdoctor.remedies.changes import apply
@@ -186,11 +187,16 @@ def _step(applied: Applied, settings: Settings, pricing: Pricing) -> Step:
 
 
 def _silence(rule: Rule, verdict: Verdict, facts: Settings) -> Text | None:
-    """Why a rung of the ladder does not apply, in the words of the rule; None where that needs no word."""
-    if rule.rung < 1 or rule.rung > LAST_RUNG or verdict.key is None:
+    """Why a priced rung of the ladder does not apply, where a setting of the run or the card decides that."""
+    if not rule.priced or not 1 <= rule.rung <= LAST_RUNG:
         return None
-    value = facts.get(verdict.key)
-    return Text("texts/plan.silent", {"key": verdict.key, "value": "?" if value is None else str(value)})
+    unknown = [key for key in verdict.because if key in FIELDS]
+    if unknown:
+        return Text("texts/plan.unknown", {"keys": unknown})
+    key = verdict.key or ""
+    if key not in FIELDS and key != "machine.compute_capability":
+        return None
+    return Text("texts/plan.silent", {"key": key, "value": str(facts.get(key))})
 
 
 def _negligible(step: Step, settings: Settings, pricing: Pricing) -> Text | None:

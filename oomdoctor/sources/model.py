@@ -65,6 +65,12 @@ def architecture_for(settings: Mapping[str, Value]) -> Architecture | None:
     return architecture_of(find_model(name).config, name, name) if name else None
 
 
+def models_of_size(parameters: int) -> tuple[str, ...]:
+    """The catalogue's models that have just so many parameters, embeddings counted once where they are tied."""
+    models = knowledge.load("models").items()
+    return tuple(name for name, entry in models if entry.get("parameters") == parameters)
+
+
 def family_note(settings: Mapping[str, Value]) -> Text | None:
     """A sentence for the person where the model or its family had to be assumed, None where not. Never raises."""
     given, name = _given(settings), str(settings.get("model") or "")
