@@ -3,7 +3,7 @@
     python benchmarks/formulas/against_traces.py [family ...]
 
 Needs torch and transformers. Prints, for each family and setting, the peak of live tensor bytes in forward and
-backward, by formula and traced, and ends with the worst deviation. Nothing is allocated: tensors on `meta` have no memory.
+backward, by formula and traced, and ends with the worst deviation. Tensors on `meta` take no memory.
 """
 
 from __future__ import annotations

@@ -56,6 +56,9 @@ READ: tuple[str, ...] = (
     "versions.peft",
     "versions.bitsandbytes",
 )
+# Keys whose absence says more than a guess: the bill then derives them from versions, sharding and dtypes, or takes the
+# dearer of what is usual. Leave a value that is only assumed out of the Run.
+DERIVED: tuple[str, ...] = ("framework", "trainable_dtype")
 _FIELDS = {"gpus.count": "gpu_count"}
 _NOT_TORCH = ("context", "nccl", "paged_states")  # nvidia-smi shows them, torch's allocator does not
 _NOT_ALLOCATED = (*_NOT_TORCH, "allocator_slack")

@@ -100,7 +100,7 @@ def job_of(run: Run, arch: Architecture) -> Job:
     if mixed and sharded and run.method != "lora":
         rest = 4 if run.parallelism == "fsdp" and run.trainable_dtype in (None, "float32") else 2
         loaded = 2
-    upcast = bool(run.kbit_prepare)  # peft.prepare_model_for_kbit_training: what is not quantized becomes fp32
+    upcast = _upcasts(run)
     residual = 4 if upcast else loaded
     linear = _linear_bytes(run, residual, autocast)
     in_attention = 2 if autocast else linear
@@ -127,6 +127,11 @@ def job_of(run: Run, arch: Architecture) -> Job:
         transformers=transformers,
         bitsandbytes=version(run.versions, "bitsandbytes"),
     )
+
+
+def _upcasts(run: Run) -> bool:
+    """Whether prepare_model_for_kbit_training makes what is not quantized fp32; PEFT leaves GPTQ models as they are."""
+    return bool(run.kbit_prepare) and not (run.quantization or "").startswith("gptq")
 
 
 def _linear_bytes(run: Run, residual: int, autocast: bool) -> int:

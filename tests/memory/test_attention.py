@@ -41,3 +41,8 @@ def test_a_residual_stream_in_fp32_takes_attention_along() -> None:
     # prepare_model_for_kbit_training without autocast; measured on an RTX 4080 (9.34 GiB instead of 8.0).
     assert job_of(lora(quantization="nf4", kbit_prepare=True), GROUPED).kernel == "math"
     assert job_of(lora(quantization="nf4", kbit_prepare=True, mixed_precision="bf16"), GROUPED).kernel == "flash"
+
+
+def test_preparing_a_gptq_model_casts_nothing() -> None:
+    # PEFT leaves GPTQ models as they are (prepare_model_for_kbit_training, `is_gptq_quantized`).
+    assert job_of(lora(quantization="gptq-int4", kbit_prepare=True, torch_dtype="float16"), GROUPED).residual_bytes == 2
