@@ -12,6 +12,7 @@ from oomdoctor.sources.log.sheet import sheet_of
 from oomdoctor.sources.log.story import tell
 
 GIB = 1024**3
+USE = " memory in use."
 
 
 def read(text: str) -> Crash | None:
@@ -70,6 +71,15 @@ def test_training_that_goes_on_has_survived() -> None:
     assert not crash.fatal
 
 
+@pytest.mark.parametrize(
+    "advice", ["Try reducing batch size", "CUDA OOM, please reduce the batch", "Set X=1 to fall back to CPU"]
+)
+def test_advice_after_a_message_is_no_sign_of_survival(advice: str) -> None:
+    crash = read(f"{oom()}\n{advice}\n")
+    assert crash is not None
+    assert crash.fatal
+
+
 def test_one_more_step_of_another_rank_proves_nothing() -> None:
     crash = read(f" 10%|█ | 100/1000 [01:00<09:00,  1.67it/s]\n{oom()}\n 10%|█ | 101/1000 [01:00<09:00,  1.67it/s]\n")
     assert crash is not None
@@ -126,9 +136,9 @@ def test_cublas_after_an_assertion_is_no_lack_of_memory() -> None:
     [
         # 20 + 1 GiB and a context: the program itself, seen from a container
         ("Process 2116 has 21.60 GiB memory in use. ", {}),
-        ("Process 62 has 398.00 MiB memory in use. Process 61 has 22.0 GiB memory in use. ", {62: "sibling"}),
+        (f"Process 62 has 398.00 MiB{USE} Process 61 has 22.0 GiB{USE} ", {62: "sibling"}),
         (
-            "Process 7 has 1.40 GiB memory in use. Including non-PyTorch memory, this process has 22.0 GiB memory in use. ",
+            f"Process 7 has 1.40 GiB{USE} Including non-PyTorch memory, this process has 22.0 GiB{USE} ",
             {7: "other"},
         ),
         ("Process 4101 has 2.10 GiB memory in use. ", {4101: "other"}),
