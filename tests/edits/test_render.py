@@ -8,6 +8,8 @@ import yaml
 from oomdoctor import knowledge
 from oomdoctor.edits.frameworks import chain, place_of
 from oomdoctor.edits.render import hows
+from oomdoctor.remedies.changes import apply
+from oomdoctor.remedies.rules import all_rules
 
 BATCH = (
     {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 16},
@@ -136,3 +138,47 @@ def test_no_gap_and_no_overlap_where_the_version_is_unknown(framework):
                 groups.setdefault(way["place"], []).append(way.get("if_unknown", False))
         for place, marks in groups.items():
             assert sum(marks) == 1, (key, place)
+
+
+def test_sharded_4_bit_weights_are_stored_in_16_bits():
+    run = {"framework": "transformers", "quantization": "nf4", "gpus.count": 2, "parallelism": "ddp"}
+    found = {how.file: how for how in hows({"parallelism": "fsdp"}, {"parallelism": "ddp"}, run)}
+    assert found["BitsAndBytesConfig"].settings["bnb_4bit_quant_storage"] == "bfloat16"
+    assert "fsdp_config" in found["accelerate.yaml"].settings
+    assert not any(how.file == "BitsAndBytesConfig" for how in hows({"parallelism": "ddp"}, {}, run))
+
+
+FULL = {
+    "framework": "transformers",
+    "method": "full",
+    "per_device_train_batch_size": 8,
+    "gradient_accumulation_steps": 2,
+    "per_device_eval_batch_size": 8,
+    "max_length": 2048,
+    "gradient_checkpointing": "none",
+    "optim": "adamw_torch",
+    "attn_implementation": "eager",
+    "torch_dtype": "float32",
+    "trainable_dtype": "float32",
+    "quantization": "none",
+    "kbit_prepare": True,
+    "loss_kernel": "plain",
+    "parallelism": "none",
+    "gpus.count": 2,
+    "lora.r": 64,
+    "lora.target_modules": ("all-linear",),
+    "lora.use_dora": True,
+    "lora.modules_to_save": ("lm_head",),
+}
+
+
+@pytest.mark.parametrize("each", [rule for rule in all_rules() if rule.change], ids=lambda each: each.id)
+@pytest.mark.parametrize("framework", ["transformers", "trl"])
+def test_every_change_of_every_rule_can_be_said_in_the_common_frameworks(framework, each):
+    run = {**FULL, "framework": framework}
+    applied = apply(each, run, lambda settings: None)
+    if applied is None or (each.id == "chunked-loss" and framework != "trl"):
+        return
+    found = hows(applied.change, applied.before, run, each.id)
+    assert found
+    assert all(how.after for how in found)
