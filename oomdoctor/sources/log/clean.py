@@ -120,6 +120,10 @@ def _pieces(row: str, markup: bool) -> Iterator[str]:
         for part in message.split("\n"):
             yield from _pieces(part, markup)
         return
+    if "\\n" in row and _ESCAPED_FRAME in row:
+        for part in row.replace('\\"', '"').split("\\n"):
+            yield from _pieces(part, markup)
+        return
     if markup and "<" in row:
         import html
 
@@ -142,6 +146,8 @@ def _is_bar(part: str) -> bool:
     return len(part) < 400 and ("%|" in part or "it/s" in part or "s/it" in part) and "rror" not in part
 
 
+# A traceback that a collector printed as one line, with its line feeds written as two characters.
+_ESCAPED_FRAME = "\\n  File "
 _JSON_KEYS = ("log", "message", "msg", "textPayload", "MESSAGE", "body")
 
 

@@ -4,60 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache
+from dataclasses import replace
 from typing import Any
 
-from oomdoctor import knowledge
 from oomdoctor.case import Crash
 from oomdoctor.sources.log import holders
-from oomdoctor.sources.log.frames import Traceback, traceback_of
+from oomdoctor.sources.log.failures import Failure, find_failures
 from oomdoctor.sources.log.phases import phase_of_frames, phase_of_words
-from oomdoctor.sources.log.progress import framework_of, is_alone, step_at, step_of, world_size
+from oomdoctor.sources.log.progress import framework_of, is_alone, step_at, world_size
 from oomdoctor.sources.log.sheet import Sheet
-from oomdoctor.sources.log.signatures import Hit, compiled, find_hits
+from oomdoctor.sources.log.signatures import Hit, compiled
+from oomdoctor.sources.log.survival import is_survived, survived_marks
 
 TEXT_LIMIT = 2000
 CONFIDENCE = {3: "high", 2: "medium", 1: "low"}
 # Phases in which no training step has begun yet.
 BEFORE_TRAINING = {"model_load", "to_device", "engine_init", "data_preprocessing", "kv_cache_init"}
-Key = tuple[str, int | str] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """One failure, as all the messages that tell of it. key: the rank, process or card that it belongs to."""
-
-    hits: tuple[Hit, ...]
-    key: Key
-    traceback: Traceback
-    survived: bool = False
-    fields: Mapping[str, int] = field(default_factory=dict)
-    proof: Mapping[str, int] = field(default_factory=dict)  # field -> index of its line
-
-    @property
-    def hit(self) -> Hit:
-        return self.hits[0]
-
-    @property
-    def is_memory(self) -> bool:
-        return self.hit.kind != "not_oom"
-
-    @property
-    def certainty(self) -> int:
-        return max(hit.certainty for hit in self.hits)
-
-    @property
-    def consequence(self) -> bool:
-        return bool(self.hit.entry.get("consequence"))
 
 
 def tell(sheet: Sheet) -> Crash | None:
     """The crash of a log; None where it shows neither a lack of memory nor anything that is taken for one."""
-    failures = _merged([_failure(sheet, hit) for hit in _resolved(sheet, find_hits(sheet))])
-    failures = [replace(failure, survived=_is_survived(sheet, failure)) for failure in failures]
+    failures = [replace(failure, survived=is_survived(sheet, failure)) for failure in find_failures(sheet)]
     counting = _counting(failures)
-    marks = _survived_marks(sheet)
+    marks = survived_marks(sheet)
     if counting is None:
         return _crash_of_mark(sheet, marks)
     recovered = {
@@ -65,106 +34,6 @@ def tell(sheet: Sheet) -> Crash | None:
     }
     recovered |= {sheet.lines[at].number for at in marks}
     return _crash(sheet, counting, failures, tuple(sorted(recovered)))
-
-
-# Reading the messages
-
-
-def _resolved(sheet: Sheet, hits: Sequence[Hit]) -> list[Hit]:
-    """Without second readings of the same lines: of several entries the one that stands first in the rules wins."""
-    order = {name: place for place, name in enumerate(knowledge.load("signatures"))}
-    taken: dict[int, str] = {}
-    kept: list[Hit] = []
-    for hit in sorted(hits, key=lambda hit: order[hit.signature]):
-        span = range(hit.first, hit.last + 1)
-        if all(taken.get(at, hit.signature) == hit.signature for at in span) and _is_innermost(sheet, hit):
-            taken.update(dict.fromkeys(span, hit.signature))
-            kept.append(hit)
-    return sorted(kept, key=lambda hit: hit.start)
-
-
-def _is_innermost(sheet: Sheet, hit: Hit) -> bool:
-    """Whether the entry's condition on the innermost frame holds; the source line of the frame counts too."""
-    wanted = hit.entry.get("innermost")
-    if not wanted:
-        return True
-    last = traceback_of(sheet.lines, hit.first).frames[-1:]
-    said = sheet.lines[hit.first].text
-    return any(name in frame.function or f"{name}(" in frame.code for frame in last for name in wanted) or any(
-        name in said for name in wanted
-    )
-
-
-def _failure(sheet: Sheet, hit: Hit) -> Failure:
-    traceback = Traceback() if hit.entry.get("traceless") else traceback_of(sheet.lines, hit.first)
-    line = hit.first
-    proof = {name: hit.extra.get(name, line) for name in hit.fields}
-    return Failure((hit,), _key(sheet, hit, traceback), traceback, False, dict(hit.fields), proof)
-
-
-_RAY_PID = re.compile(r"ray::.{0,200}?\(pid=(\d+)")
-
-
-def _key(sheet: Sheet, hit: Hit, traceback: Traceback) -> Key:
-    """Whose failure it is. A driver of Ray prints the exception of a worker again, and names it."""
-    line = sheet.lines[hit.first]
-    if found := _RAY_PID.search(traceback.head):
-        return "writer", f"pid={found[1]}"
-    if line.rank is not None:
-        return "rank", line.rank
-    card = hit.fields["gpu_index"] if "gpu_index" in hit.fields and "gpu_index" not in hit.extra else None
-    if line.writer is not None:
-        is_host = not line.writer.startswith("pid=") and card is not None
-        return "writer", f"{line.writer} card {card}" if is_host else line.writer
-    return None if card is None else ("gpu", card)
-
-
-def _merged(failures: Sequence[Failure]) -> list[Failure]:
-    """One failure for all messages that tell of the same: the logger's and the traceback's, the short and the full."""
-    merged: list[Failure] = []
-    for failure in failures:
-        same = next((at for at, other in enumerate(merged) if _is_same(other, failure)), None)
-        if same is None:
-            merged.append(failure)
-        else:
-            merged[same] = _joined(merged[same], failure)
-    return merged
-
-
-def _is_same(one: Failure, two: Failure) -> bool:
-    if one.hit.kind != two.hit.kind or not _keys_agree(one.key, two.key):
-        return False
-    soft = {name for failure in (one, two) for hit in failure.hits for name in hit.extra}
-    shared = (one.fields.keys() & two.fields.keys()) - soft
-    own = {failure.hit.own_bytes for failure in (one, two)} - {None}
-    # Two programs print the same size with different roundings; one program prints it the same way twice.
-    slack = 0.0 if one.hit.signature == two.hit.signature else 0.005
-    return len(own) < 2 and all(abs(one.fields[name] - two.fields[name]) <= slack * one.fields[name] for name in shared)
-
-
-def _keys_agree(one: Key, two: Key) -> bool:
-    return one is None or two is None or one == two or ({one[0], two[0]} == {"rank", "gpu"} and one[1] == two[1])
-
-
-def _joined(one: Failure, two: Failure) -> Failure:
-    better = two.traceback if _decides(two.traceback) > _decides(one.traceback) else one.traceback
-    richer = two.hit if len(two.hit.fields) > len(one.hit.fields) and not one.hit.processes else None
-    hits = (richer, *one.hits) if richer else (*one.hits, *two.hits)
-    return replace(
-        one,
-        hits=hits,
-        key=one.key or two.key,
-        traceback=better,
-        fields={**two.fields, **one.fields},
-        proof={**two.proof, **one.proof},
-    )
-
-
-def _decides(traceback: Traceback) -> tuple[bool, bool]:
-    return phase_of_frames(traceback.frames)[1] is not None, bool(traceback.frames)
-
-
-# Choosing the failure that counts
 
 
 def _counting(failures: Sequence[Failure]) -> Failure | None:
@@ -196,76 +65,6 @@ def _last_of_same(chosen: Failure, memory: Sequence[Failure]) -> Failure:
     """A rank that caught an exception and died of the next one of its kind died of the last."""
     same = [one for one in memory if one.key == chosen.key and one.hit.kind == chosen.hit.kind and one.fields]
     return max(same, key=lambda one: one.hit.start, default=chosen) if chosen.fields else chosen
-
-
-# Survived or not
-
-
-def _is_survived(sheet: Sheet, failure: Failure) -> bool:
-    return all(_hit_is_survived(sheet, hit) for hit in failure.hits)
-
-
-def _hit_is_survived(sheet: Sheet, hit: Hit) -> bool:
-    if hit.entry.get("survivable"):
-        return _goes_on(sheet, hit.last) or not _ends_badly(sheet, hit.last)
-    lines = sheet.lines[hit.first : hit.last + 1]
-    after = sheet.lines[hit.last : hit.last + 5]
-    for pattern, entry in _marks("survived", "on"):
-        if any(pattern.search(line.text[:4000]) for line in (lines if entry["on"] == "line" else after)):
-            return True
-    return _goes_on(sheet, hit.last)
-
-
-def _goes_on(sheet: Sheet, index: int) -> bool:
-    """Whether training went on after a line: later steps were printed, or the run says that it finished.
-
-    Other ranks may still print the step that they are in, so one more step proves nothing.
-    """
-    before = step_at(sheet.lines, index)
-    steps: set[int] = set()
-    for line in sheet.lines[index + 1 :]:
-        ending = _ending(line.text)
-        if ending:
-            return ending == "well"
-        step = step_of(line.text)
-        if step is not None and (before is None or step > before[0]):
-            steps.add(step)
-            if len(steps) >= 3:
-                return True
-    return False
-
-
-def _ends_badly(sheet: Sheet, index: int) -> bool:
-    return any(_ending(line.text) == "badly" for line in sheet.lines[index + 1 :])
-
-
-def _ending(text: str) -> str | None:
-    if not text or text[0] == " ":
-        return None
-    for pattern, entry in _marks("endings", "ending"):
-        if pattern.search(text[:600]):
-            return str(entry["ending"])
-    return None
-
-
-def _survived_marks(sheet: Sheet) -> dict[int, Mapping[str, Any]]:
-    """Lines that are by themselves the trace of a failure that was survived, with their entries."""
-    found: dict[int, Mapping[str, Any]] = {}
-    for pattern, entry in _marks("survived", "alone"):
-        for place in sheet.places(entry["anchor"]):
-            at = sheet.line_at(place)
-            if pattern.search(sheet.lines[at].text[:4000]):
-                found[at] = entry
-    return found
-
-
-@cache
-def _marks(part: str, key: str) -> tuple[tuple[re.Pattern[str], Mapping[str, Any]], ...]:
-    entries = [entry for name, entry in knowledge.load("story").items() if name.startswith(f"{part}.")]
-    return tuple((re.compile(entry["find"]), entry) for entry in entries if key in entry)
-
-
-# Telling it
 
 
 def _crash(sheet: Sheet, failure: Failure, failures: Sequence[Failure], recovered: tuple[int, ...]) -> Crash:

@@ -97,3 +97,8 @@ def test_broken_bytes_cost_only_themselves() -> None:
 def test_line_numbers_count_from_the_region() -> None:
     lines = clean_lines([Region(1, b"a\nb\n"), Region(900, b"c\nd")])
     assert [(line.number, line.text) for line in lines] == [(1, "a"), (2, "b"), (900, "c"), (901, "d")]
+
+
+def test_a_traceback_with_written_line_feeds_is_taken_apart() -> None:
+    row = r'ErrorMessage "Traceback (most recent call last):\n  File \"/a.py\", line 1, in f\n    g()\nRuntimeError: x"'
+    assert [line.text for line in clean(row)][1:3] == ['  File "/a.py", line 1, in f', "    g()"]

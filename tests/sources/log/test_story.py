@@ -80,6 +80,22 @@ def test_advice_after_a_message_is_no_sign_of_survival(advice: str) -> None:
     assert crash.fatal
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "| WARNING: ran out of memory with exception: {};\nSkipping batch",
+        "{}\nOOM Detected, reducing batch/grad size to 6/1.",
+        "{}\nWARNING ⚠️ CUDA out of memory with batch=16. Reducing to batch=8 and retrying (1/3).",
+        "/x.py:1: UserWarning: Failed to clone() tensor with name a. Error: {}\n  warnings.warn(",
+        "{}\n------------CPU Mode for This Batch-------------",
+    ],
+)
+def test_words_beside_a_message_say_that_it_was_survived(words: str) -> None:
+    crash = read(words.format(oom()) + "\n")
+    assert crash is not None
+    assert not crash.fatal
+
+
 def test_one_more_step_of_another_rank_proves_nothing() -> None:
     crash = read(f" 10%|█ | 100/1000 [01:00<09:00,  1.67it/s]\n{oom()}\n 10%|█ | 101/1000 [01:00<09:00,  1.67it/s]\n")
     assert crash is not None
