@@ -235,3 +235,17 @@ def test_plain_checkpointing_lines_turn_it_on():
         exec(how.after, {"model": model})
     assert model.is_gradient_checkpointing
     assert model.training
+
+
+@pytest.mark.parametrize(("task", "name"), [("dpo", "DPOConfig"), ("grpo", "GRPOConfig"), ("kto", "KTOConfig")])
+def test_preference_configs_take_the_edits_of_their_task(task, name, tmp_path):
+    trl = pytest.importorskip("trl")
+    if not hasattr(trl, name):
+        pytest.skip("this TRL has no such config")
+    run = {**RUN, **INSTALLED, "framework": "trl", "task": task}
+    change = {"reference_model": "none", "gradient_checkpointing": "full", "optim": "adamw_bnb_8bit"}
+    (config,) = [how for how in hows(change, {}, run) if how.file == name]
+    extra = {"per_device_train_batch_size": 8} if task == "grpo" else {}
+    made = getattr(trl, name)(output_dir=str(tmp_path), use_cpu=True, bf16=False, **config.settings, **extra)
+    for key, value in config.settings.items():
+        assert getattr(made, key) == value

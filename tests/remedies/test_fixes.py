@@ -81,6 +81,7 @@ WITHOUT_A_CRASH = {
     "crash.happened": False,
     "bill.known": True,
     "bill.phase": "backward",
+    "reference_model": "none",
     "bill.missing_bytes": 2**30,
     "share.activations": 0.3,
     "share.unexplained": 0.0,
