@@ -16,6 +16,12 @@ _LOADED = frozenset({"forward", "loss", "backward", "optimizer_step", "eval", "g
 _LIGHTER = {"torch_dtype": ("bfloat16", "float16"), "quantization": ("nf4", "int8")}
 _ROUNDING = 1.01  # messages print two decimals
 
+# Phases whose memory grows with the tokens of a batch.
+_PER_TOKEN = frozenset({"forward", "loss", "backward"})
+# Lengths to try, eight steps from one power of two to the next.
+_LENGTHS = tuple(base * step // 8 for base in (1024, 2048, 4096, 8192, 16384, 32768) for step in range(8, 16))
+
+Price = Callable[[Mapping[str, Value]], Bill | None]
 Weights = Callable[[Mapping[str, Value]], int | None]
 
 
@@ -79,3 +85,29 @@ def correction(facts: Facts, crash: Crash | None, weights: Weights) -> Fact | No
             if light:
                 return Fact(key, light[0], f"log:{crash.line}", Text("texts/doctor.too_heavy", values))
     return None
+
+
+def longer(facts: Facts, crash: Crash | None, price: Price) -> Fact | None:
+    """The length that explains the crash, where the length is only assumed and that one explains too little.
+
+    The run needed at least what was in use and what was asked for. Without a known length, longer samples are the
+    likeliest reason for a bill below that. It stays an assumption. price: the bill under some settings, or None.
+    """
+    fact = facts.won.get("max_length")
+    if crash is None or crash.phase not in _PER_TOKEN or fact is None or not fact.assumed:
+        return None
+    settings = facts.values()
+    for length in _LENGTHS:
+        if length >= int(str(fact.value)):
+            bill = price({**settings, "max_length": length})
+            if bill is None:
+                return None
+            if _beyond_the_bill(bill, crash) <= 0:
+                return None if length == fact.value else _length(length, fact.value, crash)
+    return None
+
+
+def _length(length: int, guess: Value, crash: Crash) -> Fact:
+    used = (crash.allocated_bytes or 0) + (crash.requested_bytes or 0)
+    reason = Text("texts/doctor.longer", {"used": used, "guess": guess, "length": length})
+    return Fact("max_length", length, "assumed", reason)

@@ -15,9 +15,10 @@ from oomdoctor.units import GIB, MIB
 FRAGMENTED_SHARE = 0.044
 # What a process holds besides torch's own memory: CUDA context and library workspaces, 0.4 to 0.9 GiB measured.
 CONTEXT_BYTES = 600 * MIB
-# Unlisted memory up to this much is put down to a desktop and to the guess of the context; beyond it, someone else is
-# there. Desktops of one to three screens with a browser hold 0.1 to 1 GiB.
+# Unlisted memory up to this much is put down to a desktop (0.1 to 1 GiB with a browser).
 UNLISTED_DESKTOP = GIB
+# The same where the process's own figure is a guess: its context and NCCL can hold 2 GiB.
+UNLISTED_GUESS = 2 * GIB
 # Below this share of the card, what others hold (a desktop, a bare CUDA context) is not what the run died of.
 FOREIGN_SHARE = 0.04
 
@@ -73,7 +74,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     fragmentation = fragmentation_of(crash)
     cause, confidence, because = _cause(evidence, fragmentation)
     used = crash.allocated_bytes if crash else None
-    expected = allocated_at(evidence.bill, crash.phase) if evidence.bill and crash else None
+    expected = _explained_at(evidence.bill, crash.phase) if evidence.bill and crash else None
     return Diagnosis(
         cause=cause,
         title=_title(cause, evidence.bill),
@@ -88,7 +89,11 @@ def diagnose(evidence: Evidence) -> Diagnosis:
 
 
 def _title(cause: str, bill: Bill | None) -> Text:
-    if bill is not None and any(line.key == cause for phase in bill.phases for line in phase.lines):
+    if (
+        cause != "unexplained"
+        and bill is not None
+        and any(line.key == cause for phase in bill.phases for line in phase.lines)
+    ):
         return Text("texts/diagnosis.largest", {"line": _line(cause)})
     return Text(f"texts/diagnosis.{cause}")
 
@@ -202,15 +207,15 @@ def foreign_bytes(crash: Crash | None) -> int | None:
     """Bytes of the card that other processes held at the crash; None where the log does not tell.
 
     The processes that the message lists count as they are. Where it lists none, what is left unlisted counts, if it is
-    more than the spread of contexts (0.4 to 0.9 GiB) and a desktop leave open.
+    more than contexts and a desktop leave open.
     """
     if crash is None:
         return None
     listed = sum(holder.bytes or 0 for holder in crash.other_processes)
     if listed:
         return listed
-    rest = unlisted_bytes(crash)
-    return rest if rest is None or rest >= UNLISTED_DESKTOP else 0
+    rest, floor = unlisted_bytes(crash), UNLISTED_GUESS if crash.own_process_bytes is None else UNLISTED_DESKTOP
+    return rest if rest is None or rest >= floor else 0
 
 
 def unlisted_bytes(crash: Crash) -> int | None:
@@ -232,6 +237,12 @@ def unlisted_bytes(crash: Crash) -> int | None:
 def allocated_at(bill: Bill, phase: str) -> int:
     """Likely bytes that torch has allocated at a phase's worst moment."""
     return sum(line.size.likely for line in lines_at(bill, phase) if line.key not in OUTSIDE_TENSORS)
+
+
+def _explained_at(bill: Bill, phase: str) -> int:
+    """The same without what was only measured."""
+    unexplained = sum(line.size.likely for line in lines_at(bill, phase) if line.key == "unexplained")
+    return allocated_at(bill, phase) - unexplained
 
 
 def impossible(evidence: Evidence) -> tuple[Text, ...]:

@@ -127,10 +127,12 @@ def _completed(case: Case, live: Machine | None) -> tuple[Case, tuple[Text, ...]
     case, notes = machines.settled(case.know(_identified(case.facts)), live)
     circumstances = _circumstances(case)
     facts = assumptions(case.facts, circumstances)
-    disproved = calibration.correction(facts, case.crash, _weights_of(architecture_of(facts)))
+    architecture = architecture_of(facts)
+    disproved = calibration.correction(facts, case.crash, _weights_of(architecture))
     if disproved is not None:  # what else was assumed may have rested on it
         facts = assumptions(case.facts.add([disproved]), circumstances)
-    return replace(case, facts=facts), notes
+    longer = calibration.longer(facts, case.crash, lambda tried: _bill(case, tried, architecture, None))
+    return replace(case, facts=facts.add([longer] if longer else [])), notes
 
 
 def _weights_of(architecture: Architecture | None) -> calibration.Weights:
