@@ -175,23 +175,26 @@ class _Sieve:
     def _spot(self, at: int, chunk: bytes) -> int:
         """Keep what lies around the needle at AT of the chunk; the place in the chunk where that ends."""
         if self.open is None:
-            before = self.tail[-1] if self.tail else (self.offset, self.line, b"")
-            text = before[2] + chunk
-            start = max(0, len(before[2]) + at - BEFORE)
-            stop = len(before[2]) + at + AFTER
-            spot = _Spot(before[0] + start, self._line_of(before, text, start), bytearray(text[start:stop]))
+            offset, line, text = self.offset, self.line, chunk
+            if at < BEFORE and self.tail:  # what lies before it began in the last chunk
+                offset, line, last = self.tail[-1]
+                text = last + chunk
+            place = at + len(text) - len(chunk)
+            start = max(0, place - BEFORE)
+            number = self._line_of(offset, line, text, start)
+            spot = _Spot(offset + start, number, bytearray(text[start : place + AFTER]))
             spot.end = self.offset + at + AFTER
             (self.first_spots if len(self.first_spots) < FIRST_SPOTS else self.last_spots).append(spot)
             self.open = spot if spot.end > self.offset + len(chunk) else None
         return at + AFTER
 
-    def _line_of(self, before: tuple[int, int, bytes], text: bytes, start: int) -> int:
-        """The line of a place in two chunks, counted from the last place that was asked for."""
-        offset, line = max(self.counted, (before[0], before[1]))
-        low = offset - before[0]
-        line += text.count(b"\n", low, start) if start >= low else -text.count(b"\n", start, low)
-        self.counted = before[0] + start, line
-        return line
+    def _line_of(self, offset: int, line: int, text: bytes, start: int) -> int:
+        """The line of a place in a text that begins at this offset and line, counted from the last place asked for."""
+        counted, number = max(self.counted, (offset, line))
+        low = counted - offset
+        number += text.count(b"\n", low, start) if start >= low else -text.count(b"\n", start, low)
+        self.counted = offset + start, number
+        return number
 
     def regions(self) -> list[Region]:
         """What was kept, in order; pieces that touch are one."""
