@@ -102,7 +102,8 @@ def _cast_cache(job: Job) -> int:
     """Autocast keeps its 16-bit copies of trained fp32 weights until the forward pass ends."""
     if not (job.autocast and job.full and job.loaded_bytes == 4) or job.quantized:
         return 0
-    return 2 * job.arch.num_hidden_layers * sharding.block_linear_weights(job)
+    copies = 2 * job.arch.num_hidden_layers * sharding.block_linear_weights(job)
+    return round(copies * sharding.block_share(job))
 
 
 def _dequantized(job: Job) -> int:
