@@ -9,10 +9,12 @@ A place has a `style` (call | json | yaml | options | lines), and may have
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from oomdoctor.case import Value
+from oomdoctor import knowledge
+from oomdoctor.case import Text, Value
 from oomdoctor.edits.frameworks import word
 
 WIDTH = 100
@@ -24,6 +26,12 @@ def file_of(name: str, place: Mapping[str, Any], settings: Mapping[str, Value]) 
     if by:
         return str(by["names"].get(word(settings.get(by["key"])), by["names"]["*"]))
     return str(place.get("file", name))
+
+
+def words_of(file: str) -> Text | str:
+    """A place's name for a person: in words where it is no name in code (`texts/edits`), else as it is."""
+    path = f"edits.{re.sub(r'[^A-Za-z]+', '_', file)}"
+    return Text(f"texts/{path}") if path in knowledge.load("texts") else file
 
 
 def text_of(place: Mapping[str, Any], file: str, settings: Mapping[str, Any], lines: Sequence[str]) -> str:
@@ -81,9 +89,7 @@ def _yaml(settings: Mapping[str, Any], indent: str) -> list[str]:
 
 def _plain(value: Any) -> str:
     """A YAML scalar or flow list. JSON is YAML; a plain word needs no quotes unless YAML would read it otherwise."""
-    safe = (
-        isinstance(value, str) and value.replace("_", "").replace("-", "").replace("/", "").replace(".", "").isalnum()
-    )
+    safe = isinstance(value, str) and re.fullmatch(r"[A-Za-z][\w./-]*", value)
     if safe and value.lower() not in ("yes", "no", "on", "off", "true", "false", "null"):
         return str(value)
     return json.dumps(value, ensure_ascii=False)

@@ -7,10 +7,12 @@ import yaml
 
 from oomdoctor import knowledge
 from oomdoctor.edits.frameworks import chain, place_of
+from oomdoctor.edits.places import text_of, words_of
 from oomdoctor.edits.render import hows
 from oomdoctor.remedies.changes import apply
 from oomdoctor.remedies.conditions import SILENT, check
 from oomdoctor.remedies.rules import all_rules
+from oomdoctor.texts import render
 
 BATCH = (
     {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 16},
@@ -106,6 +108,14 @@ def test_sharding_writes_one_deepspeed_file_and_the_command():
     assert found["SFTConfig"].settings == {"deepspeed": "ds_config.json"}
 
 
+@pytest.mark.parametrize(
+    "value",
+    ["2024", "1e5", "no", "null", "a: b", "a b", "#x", "", "path/to.json", "torch.optim.AdamW", True, 3, None, ["a"]],
+)
+def test_yaml_values_read_back_as_they_were(value):
+    assert yaml.safe_load(text_of({"style": "yaml"}, "config.yaml", {"key": value}, [])) == {"key": value}
+
+
 @pytest.mark.parametrize("framework", ["axolotl", "llamafactory", "torchtune"])
 def test_config_files_are_yaml_that_says_the_settings(framework):
     change = {
@@ -186,3 +196,15 @@ def test_every_change_of_every_rule_can_be_said_in_the_common_frameworks(framewo
         found = hows(applied.change, applied.before, run, each.id)
         assert found
         assert all(how.after for how in found)
+
+
+def test_places_without_a_name_in_code_have_words_in_both_languages():
+    files = {entry["file"] for fix in knowledge.load("fixes").values() for entry in fix.get("code", ())}
+    for framework in knowledge.load("frameworks").values():
+        for name, place in framework.get("places", {}).items():
+            files |= set(place["by"]["names"].values()) if "by" in place else {place.get("file", name)}
+    nameless = {file for file in files if " " in file} - {"swift sft"}
+    assert nameless
+    for file in nameless:
+        assert render(words_of(file), "zh") != render(words_of(file), "en"), file
+    assert words_of("TrainingArguments") == "TrainingArguments"
