@@ -211,7 +211,7 @@ def _rules(chosen: Namespace, lang: str) -> int:
     if chosen.action == "lint":
         problems = rules.lint(chosen.target)
         for problem in problems:
-            print(problem)
+            print(problem.show(lang))
         return BAD_INPUT if problems else DONE
     found = rules.all_rules() if chosen.action == "list" else (_rule(chosen.target),)
     if chosen.json:

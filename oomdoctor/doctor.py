@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from oomdoctor import calibration, machines
-from oomdoctor.case import SOURCES, Architecture, Case, Fact, Facts, Machine, Text, UserError, Value
+from oomdoctor.case import SOURCES, Architecture, Case, Fact, Facts, Machine, Run, Text, UserError, Value
 from oomdoctor.diagnosis import GPU_KINDS, Diagnosis, Evidence, diagnose, foreign_bytes
 from oomdoctor.fields import run_of
-from oomdoctor.memory.bill import NEEDED, Missing, bill_of, static_bytes
+from oomdoctor.memory.bill import DERIVED, NEEDED, READ, Missing, bill_of, static_bytes
 from oomdoctor.memory.lines import Bill, Line, with_line
 from oomdoctor.memory.tensors import match, tensors_of
 from oomdoctor.plan import PREFERENCES, Plan, Pricing, Settings, make_plan, with_edits
@@ -128,19 +128,19 @@ def _completed(case: Case, live: Machine | None) -> tuple[Case, tuple[Text, ...]
     circumstances = _circumstances(case)
     facts = assumptions(case.facts, circumstances)
     architecture = architecture_of(facts)
-    disproved = calibration.correction(facts, case.crash, _weights_of(architecture))
+    disproved = calibration.correction(facts, case.crash, _weights_of(facts, architecture))
     if disproved is not None:  # what else was assumed may have rested on it
         facts = assumptions(case.facts.add([disproved]), circumstances)
     longer = calibration.longer(facts, case.crash, lambda tried: _bill(case, tried, architecture, None))
     return replace(case, facts=facts.add([longer] if longer else [])), notes
 
 
-def _weights_of(architecture: Architecture | None) -> calibration.Weights:
+def _weights_of(facts: Facts, architecture: Architecture | None) -> calibration.Weights:
     """Likely bytes of the weights on one card under some settings, None where the run lacks a fact for them."""
 
     def weights(settings: Settings) -> int | None:
         try:
-            lines = static_bytes(run_of(settings), architecture) if architecture else ()
+            lines = static_bytes(_run(facts, settings), architecture) if architecture else ()
         except Missing:
             return None
         return next((line.size.likely for line in lines if line.key == "weights"), None)
@@ -168,7 +168,7 @@ def _pricing(case: Case, settings: Settings, architecture: Architecture | None) 
     remembered: dict[tuple[object, ...], Bill | None] = {}
 
     def bill(tried: Settings) -> Bill | None:
-        key = tuple(tried.get(name) for name in (*NEEDED, *machines.BILL_KEYS))
+        key = tuple(tried.get(name) for name in (*READ, *machines.BILL_KEYS))
         if key not in remembered:
             remembered[key] = _bill(case, tried, architecture, unexplained)
         return remembered[key]
@@ -180,11 +180,18 @@ def _bill(case: Case, settings: Settings, architecture: Architecture | None, une
     if architecture is None or not _priced(case):
         return None
     try:
-        bill = bill_of(run_of(settings), architecture)
+        bill = bill_of(_run(case.facts, settings), architecture)
     except Missing:
         return None
     line = machines.left_unexplained(unexplained, case.crash, settings)
     return bill if line is None else with_line(bill, line)
+
+
+def _run(facts: Facts, settings: Settings) -> Run:
+    """The Run of some settings. What the bill derives better than an assumption says is left to the bill."""
+    assumed = {key for key in DERIVED if key in facts.won and facts.won[key].assumed}
+    left = {key for key in assumed if settings.get(key) == facts.get(key)}
+    return run_of({key: value for key, value in settings.items() if key not in left})
 
 
 def _unexplained(case: Case, settings: Settings, architecture: Architecture | None) -> Line | None:
@@ -212,7 +219,7 @@ def _evidence(
     evidence = Evidence(crash=case.crash, machine=case.machine, bill=bill, usable_bytes=usable)
     if architecture is None or not _priced(case):
         return evidence
-    run, asked = run_of(settings), case.crash.requested_bytes if case.crash else None
+    run, asked = _run(case.facts, settings), case.crash.requested_bytes if case.crash else None
     try:
         static = static_bytes(run, architecture)
         tensors = match(asked, tensors_of(run, architecture)) if asked else ()
@@ -238,6 +245,7 @@ def _circumstances(case: Case) -> dict[str, Value]:
         known["crash.foreign_bytes"] = foreign
     if crash.requested_bytes is not None and crash.free_bytes is not None:
         known["crash.request_fits"] = crash.requested_bytes <= crash.free_bytes
+    known["crash.notebook"] = any("<ipython-input" in frame or "ipykernel" in frame for frame in crash.frames)
     return {**known, "crash.happened": True, "phase": crash.phase}
 
 

@@ -25,7 +25,10 @@ Settings = Mapping[str, Value]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One rule of the plan, applied. bill_after, saves_bytes, fits are None where no bill could be made."""
+    """One rule of the plan, applied. bill_after, saves_bytes, fits are None where no bill could be made.
+
+    saves_bytes: what the run needs less of the card, and what others give back of it.
+    """
 
     rule: Rule
     change: Settings
@@ -183,7 +186,7 @@ def _step(applied: Applied, settings: Settings, pricing: Pricing) -> Step:
     )
     if was is None or now is None or not applied.change:
         return step
-    return replace(step, saves_bytes=was.device.likely - now.device.likely + _freed(step, settings, pricing))
+    return replace(step, saves_bytes=needed_bytes(was) - needed_bytes(now) + _freed(step, settings, pricing))
 
 
 def _silence(rule: Rule, verdict: Verdict, facts: Settings) -> Text | None:
@@ -205,7 +208,7 @@ def _negligible(step: Step, settings: Settings, pricing: Pricing) -> Text | None
     if not step.rule.priced or _free_gain(step.rule) or step.bill_after is None or bill is None or step.fits:
         return None
     peak = needed_bytes(bill)
-    saves = peak - needed_bytes(step.bill_after) + _freed(step, settings, pricing)
+    saves = step.saves_bytes or 0
     missing = peak - usable if usable is not None else peak
     if saves > 0 and (saves >= NEGLIGIBLE_OF_PEAK * peak or saves >= NEGLIGIBLE_OF_MISSING * missing):
         return None

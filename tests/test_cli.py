@@ -69,9 +69,9 @@ def test_lines_of_the_bill_sum_to_the_peak_of_the_device() -> None:
 
 def test_what_a_step_saves_is_the_difference_of_two_bills() -> None:
     found = document("--from-log", LOG, *QUIET)
-    before = found["bill"]["peak"]["device"]["likely"]
+    before = found["bill"]["needed_bytes"]
     for step in found["plan"]["steps"]:
-        after = step["bill_after"]["device"]["likely"]
+        after = step["bill_after"]["needed_bytes"]
         assert step["saves_bytes"] == before - after
         before = after
 

@@ -13,6 +13,7 @@ from oomdoctor.diagnosis import Diagnosis
 from oomdoctor.doctor import Findings
 from oomdoctor.edits.how import How
 from oomdoctor.memory.lines import Bill, Line, Range
+from oomdoctor.memory.room import needed_bytes
 from oomdoctor.memory.tensors import Tensor
 from oomdoctor.plan import Plan, Skip, Step
 from oomdoctor.questions import Question
@@ -134,6 +135,7 @@ def _bill(bill: Bill | None, lang: str) -> Document | None:
         return None
     return {
         "peak": {name: _range(getattr(bill, name)) for name in ("allocated", "reserved", "device")},
+        "needed_bytes": needed_bytes(bill),
         "phase": bill.phase,
         "lines": [_line(line, lang) for line in bill.lines],
         "phases": [{"phase": part.phase, "lines": [_line(line, lang) for line in part.lines]} for part in bill.phases],
@@ -185,7 +187,7 @@ def _step(step: Step, lang: str) -> Document:
         "why": render(rule.why, lang),
         "change": _plain(step.change),
         "before": _plain(step.before),
-        "bill_after": {"device": _range(step.bill_after.device)} if step.bill_after else None,
+        "bill_after": _bill_after(step.bill_after),
         "saves_bytes": step.saves_bytes,
         "fits": step.fits,
         "cost": _cost(rule),
@@ -194,6 +196,10 @@ def _step(step: Step, lang: str) -> Document:
         "afterwards": _texts(rule.afterwards, lang),
         "notes": _texts(step.notes, lang),
     }
+
+
+def _bill_after(bill: Bill | None) -> Document | None:
+    return None if bill is None else {"device": _range(bill.device), "needed_bytes": needed_bytes(bill)}
 
 
 def _how(how: How) -> Document:
