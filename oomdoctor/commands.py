@@ -135,7 +135,14 @@ def _wizard(case: Case, live: Machine | None, chosen: Namespace, port: Any, lang
 
     try:
         findings = walk(
-            case, port, lang, examine=examine, read_log=doctor.read_log, save=saved.save, ask_plan=chosen.prefer is None
+            case,
+            port,
+            lang,
+            examine=examine,
+            read_log=doctor.read_log,
+            save=saved.save,
+            ask_plan=chosen.prefer is None,
+            full=chosen.full,
         )
     except Interrupted:
         return INTERRUPTED
@@ -239,7 +246,7 @@ def _print(findings: Findings, chosen: Namespace, lang: str) -> None:
     if chosen.json:
         _print_json(document.document(findings, lang))
     else:
-        _terminal().show(findings, lang, _console(chosen))
+        _terminal().show(findings, lang, _console(chosen), full=chosen.full)
 
 
 def _print_bill(findings: Findings, chosen: Namespace, lang: str) -> None:

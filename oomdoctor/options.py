@@ -75,6 +75,7 @@ def _common(words: Any, quiet: bool = False) -> _Parser:
     parser.add_argument("--no-input", action="store_true", help=words("no_input"), **default)
     parser.add_argument("--no-gpu", action="store_true", help=words("no_gpu"), **default)
     parser.add_argument("--plain", action="store_true", help=words("plain"), **default)
+    parser.add_argument("--full", action="store_true", help=words("full"), **default)
     parser.add_argument("--lang", choices=LANGUAGES, help=words("lang"), **default)
     parser.add_argument("--prefer", choices=PREFERENCES, help=words("prefer"), **default)
     parser.add_argument("--run", metavar="CARD.yaml", help=words("run"), **default)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from oomdoctor.case import Crash, Machine
+from oomdoctor.diagnosis import GPU_KINDS
+from oomdoctor.doctor import Findings
 from oomdoctor.memory.lines import Bill, Line, Range, total
 from oomdoctor.memory.room import fits, needed_bytes
 from oomdoctor.report.page import BAD, GOOD, NARROW, WARN, Page
-from oomdoctor.units import show_bytes
+from oomdoctor.units import MIB, show_bytes
 
 
 def bill_section(page: Page, bill: Bill, usable: int | None, total_bytes: int | None = None) -> None:
@@ -24,19 +26,48 @@ def bill_section(page: Page, bill: Bill, usable: int | None, total_bytes: int | 
     rows.append((page.word("bill_total"), show_bytes(peak.likely), "", page.word("bill_range", **_ends(peak))))
     rows.append((page.word("bill_needed"), show_bytes(needed_bytes(bill)), "", page.word("bill_needed_why")))
     rows.extend(_offer(page, needed_bytes(bill), usable, total_bytes))
-    _print(page, rows)
+    bill_table(page, rows)
     measures = {name: getattr(bill, name).likely for name in ("allocated", "reserved", "device")}
     page.paragraph(page.word("bill_measures", **measures), style="dim")
     verdict(page, bill, usable)
 
 
-def no_bill(page: Page, missing: tuple[str, ...]) -> None:
+def bill_of_findings(page: Page, findings: Findings) -> None:
+    """The bill with what the card offers and who holds the rest, or why there is none."""
+    case = findings.case
+    if findings.bill is not None:
+        bill_section(page, findings.bill, findings.usable_bytes, total_bytes(findings))
+        for words in _holders(page, case.machine, case.crash):
+            page.bullet(words, indent=2)
+    elif findings.plan is not None:
+        page.heading(page.word("heading_bill"))
+        no_bill(page, findings)
+
+
+def no_bill(page: Page, findings: Findings) -> None:
     """Why there is no bill."""
-    page.heading(page.word("heading_bill"))
+    missing = lacking(findings)
     if missing:
         page.signed(page.word("bill_unknown", keys=missing), WARN)
     else:
         page.paragraph(page.word("bill_not_for_this"))
+
+
+def is_priced(findings: Findings) -> bool:
+    """Whether a bill of GPU memory says anything about the failure."""
+    crash = findings.case.crash
+    return crash is None or crash.kind in GPU_KINDS
+
+
+def lacking(findings: Findings) -> tuple[str, ...]:
+    """The facts that a bill lacks; none for a failure of which a bill of GPU memory says nothing."""
+    return findings.missing if is_priced(findings) else ()
+
+
+def total_bytes(findings: Findings) -> int | None:
+    """Bytes of the whole card, None where it is unknown."""
+    mib = findings.case.facts.get("gpus.memory_mib")
+    return int(mib) * MIB if mib else None
 
 
 def verdict(page: Page, bill: Bill, usable: int | None) -> None:
@@ -51,12 +82,8 @@ def verdict(page: Page, bill: Bill, usable: int | None) -> None:
         page.signed(page.word("bill_lacks", missing=needed_bytes(bill) - usable), BAD)
 
 
-def holders(page: Page, machine: Machine, crash: Crash | None) -> list[str]:
-    """Who holds the memory that the run cannot have, as far as crash and machine tell."""
-    return list(_holders(page, machine, crash))
-
-
 def _holders(page: Page, machine: Machine, crash: Crash | None) -> Iterator[str]:
+    """Who holds the memory that the run cannot have, as far as crash and machine tell."""
     others = crash.other_processes if crash else ()
     gpu = machine.gpu
     for holder in others or (gpu.holders if gpu else ()):
@@ -88,7 +115,8 @@ def _offer(page: Page, needed: int, usable: int | None, total_bytes: int | None)
     yield page.word("bill_gap" if gap > 0 else "bill_spare"), show_bytes(abs(gap)), "", ""
 
 
-def _print(page: Page, rows: list[tuple[str, ...]]) -> None:
+def bill_table(page: Page, rows: list[tuple[str, ...]]) -> None:
+    """Name, size, share and words of each row; the words below the table where the screen is narrow."""
     if page.width >= NARROW:
         page.table(rows)
         return

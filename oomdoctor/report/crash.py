@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from oomdoctor.case import Crash
 from oomdoctor.diagnosis import Diagnosis, idle_bytes
 from oomdoctor.report.page import BAD, WARN, Page
 from oomdoctor.units import show_bytes
 
-_QUOTED = 600  # characters of the message: the longest of torch's own, with its hint, has about 560
+QUOTED = 600  # characters of the message: the longest of torch's own, with its hint, has about 560
+_FIGURES = ("requested", "free", "allocated", "idle", "own", "allowed", "total", "others")
 
 
 def crash_section(page: Page, crash: Crash | None) -> None:
@@ -20,12 +21,12 @@ def crash_section(page: Page, crash: Crash | None) -> None:
         return
     kind, phase = page.name("kind", crash.kind), page.name("phase", crash.phase)
     page.signed(page.word("crash_at", kind=kind, phase=phase), BAD if crash.fatal else WARN)
-    for sentence in _circumstances(page, crash):
+    for sentence in _all_circumstances(page, crash):
         page.paragraph(sentence, indent=2)
     _message(page, crash)
-    figures = list(_figures(page, crash))
-    if figures:
-        page.table([(name, show_bytes(size), "") for name, size in figures])
+    found = list(figures(page, crash))
+    if found:
+        page.table([(name, show_bytes(size), "") for name, size in found])
 
 
 def why_section(page: Page, diagnosis: Diagnosis | None) -> None:
@@ -40,15 +41,20 @@ def why_section(page: Page, diagnosis: Diagnosis | None) -> None:
         page.bullet(sentence)
 
 
-def _circumstances(page: Page, crash: Crash) -> Iterator[str]:
+def circumstances(page: Page, crash: Crash) -> Iterator[str]:
+    """Whether the run survived, and how many of its processes failed."""
     if not crash.fatal:
         yield page.word("crash_survived")
-    if crash.step is not None:
-        yield page.word("crash_step", step=crash.step)
-    if crash.ranks_failed and crash.world_size:
+    if crash.ranks_failed and (crash.world_size or 1) > 1:
         yield page.word("crash_ranks", failed=crash.ranks_failed, world=crash.world_size)
     if crash.recovered:
         yield page.word("crash_recovered", lines=crash.recovered)
+
+
+def _all_circumstances(page: Page, crash: Crash) -> Iterator[str]:
+    if crash.step is not None:
+        yield page.word("crash_step", step=crash.step)
+    yield from circumstances(page, crash)
     if crash.frames:
         yield page.word("crash_frame", frame=crash.frames[-1].rpartition("site-packages/")[2])
 
@@ -60,11 +66,12 @@ def _message(page: Page, crash: Crash) -> None:
         page.word("crash_text") if crash.line is None else page.word("crash_line", line=crash.line), indent=2
     )
     text = page.say(crash.text)
-    page.paragraph(text if len(text) <= _QUOTED else text[:_QUOTED] + " ...", indent=4, style="cyan")
+    page.paragraph(text if len(text) <= QUOTED else text[:QUOTED] + " ...", indent=4, style="cyan")
 
 
-def _figures(page: Page, crash: Crash) -> Iterator[tuple[str, int]]:
-    figures = {
+def figures(page: Page, crash: Crash, wanted: Container[str] = _FIGURES) -> Iterator[tuple[str, int]]:
+    """The sizes that the message gives, with their names. wanted: which ones, all by default."""
+    sizes = {
         "requested": crash.requested_bytes,
         "free": crash.free_bytes,
         "allocated": crash.allocated_bytes,
@@ -73,10 +80,10 @@ def _figures(page: Page, crash: Crash) -> Iterator[tuple[str, int]]:
         "allowed": crash.allowed_bytes,
         "total": crash.total_bytes,
     }
-    for name, size in figures.items():
-        if size is not None:
+    for name, size in sizes.items():
+        if size is not None and name in wanted:
             yield page.word(f"figure_{name}"), size
     held = [holder for holder in crash.other_processes if holder.bytes is not None]
-    if held:
+    if held and "others" in wanted:
         pids = [str(holder.pid) for holder in held[:4]] + ["..."] * (len(held) > 4)
         yield page.word("figure_others", pids=pids), sum(holder.bytes or 0 for holder in held)

@@ -50,10 +50,18 @@ def _gpu(page: Page, gpu: Gpu) -> None:
 def _traits(page: Page, gpu: Gpu) -> Iterator[str]:
     if gpu.mig:
         yield page.word("machine_mig")
-    if not gpu.visible:
-        yield page.word("machine_hidden")
+    if not gpu.visible and gpu.total_bytes:
+        yield from _why_hidden(page, gpu)
     elif gpu.cuda_index is not None:
         yield page.word("machine_cuda", index=gpu.cuda_index)
+
+
+def _why_hidden(page: Page, gpu: Gpu) -> Iterator[str]:
+    """Why CUDA does not see a card that answers. Of MIG slices it takes one, and none beside a whole card."""
+    if not gpu.mig:
+        yield page.word("machine_hidden")
+    elif gpu.uuid and gpu.uuid.startswith("MIG-"):
+        yield page.word("machine_hidden_slice", uuid=plain(gpu.uuid))
 
 
 def _held(page: Page, gpu: Gpu) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from oomdoctor.doctor import Findings
 from oomdoctor.memory.room import needed_bytes
 from oomdoctor.plan import Plan
+from oomdoctor.report.bill import lacking
+from oomdoctor.report.changes import change_text, changes_in_short
 from oomdoctor.report.page import BAD, GOOD, WARN, Page
-from oomdoctor.report.steps import change_text, needs_text, usable_after
+from oomdoctor.report.steps import needs_text, usable_after
 
 
-def now_section(page: Page, findings: Findings) -> None:
-    """The verdict and the changes, in the order in which to make them."""
+def now_section(page: Page, findings: Findings, full: bool = True) -> None:
+    """The verdict and the changes, in the order in which to make them. full: with those that need no edit."""
     page.heading(page.word("heading_now"))
     plan, crash = findings.plan, findings.case.crash
     if (crash is not None and crash.kind == "not_oom") or (crash is None and plan is None):
@@ -21,6 +23,9 @@ def now_section(page: Page, findings: Findings) -> None:
         _verdict(page, findings, plan)
         for number, step in enumerate(plan.steps, 1):
             page.paragraph(page.say(step.rule.title), style="bold", first=f"{number}. ")
+            if not full:
+                changes_in_short(page, step, plan.settings, indent=3)
+                continue
             for key, value in step.change.items():
                 page.paragraph(change_text(page, step, key, value), indent=3)
 
@@ -37,8 +42,8 @@ def _verdict(page: Page, findings: Findings, plan: Plan) -> None:
         page.signed(page.word(word, count=len(plan.steps), needs=needs), GOOD)
     elif plan.fits is False and needs:
         page.signed(page.word("now_lacks", needs=needs), BAD)
-    elif findings.missing:
-        page.signed(page.word("now_unpriced", keys=findings.missing, first=findings.missing[0]), WARN)
+    elif lacking(findings):
+        page.signed(page.word("now_unpriced", keys=lacking(findings), first=lacking(findings)[0]), WARN)
     elif findings.bill is not None and usable is None:
         page.signed(page.word("now_unpriced_card"), WARN)
     else:
@@ -50,8 +55,8 @@ def _no_steps(page: Page, findings: Findings) -> None:
     if findings.plan is not None and findings.plan.fits and bill is not None and usable is not None:
         needs = page.word("step_needs", need=needed_bytes(bill), usable=usable)
         page.signed(page.word("now_fits_already", needs=needs), GOOD)
-    elif findings.missing:
-        page.signed(page.word("now_nothing_known", keys=findings.missing, first=findings.missing[0]), WARN)
+    elif lacking(findings):
+        page.signed(page.word("now_nothing_known", keys=lacking(findings), first=lacking(findings)[0]), WARN)
     elif bill is not None and usable is None:
         page.signed(page.word("bill_usable_unknown"), WARN)
     else:

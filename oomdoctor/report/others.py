@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
-from oomdoctor.plan import Plan, Skip
+from oomdoctor.case import Text
+from oomdoctor.plan import Plan, Skip, Step
+from oomdoctor.report.changes import key_text
 from oomdoctor.report.page import Page
+from oomdoctor.report.steps import time_text
 
 
 def skipped_section(page: Page, skipped: Iterable[Skip]) -> None:
@@ -14,7 +18,13 @@ def skipped_section(page: Page, skipped: Iterable[Skip]) -> None:
     if skipped:
         page.heading(page.word("heading_skipped"))
     for skip in skipped:
-        page.bullet(f"{page.say(skip.rule.title)}{page.mark('colon')}{page.say(skip.reason)}")
+        page.bullet(f"{page.say(skip.rule.title)}{page.mark('colon')}{page.say(_in_words(page, skip.reason))}")
+
+
+def _in_words(page: Page, reason: Text) -> Text:
+    """The reason with keys that no run card has in words."""
+    key = reason.values.get("key")
+    return reason if key is None else replace(reason, values={**reason.values, "key": key_text(page, str(key))})
 
 
 def _plain_from_the_crash(skip: Skip) -> bool:
@@ -30,6 +40,13 @@ def alternatives_section(page: Page, plan: Plan | None, alternatives: Iterable[P
     page.heading(page.word("heading_alternatives"))
     for other in others:
         page.bullet(alternative_text(page, other, plan))
+        for step in _losing(other, plan):
+            page.pair(page.word("step_loses"), page.say(step.rule.loses), indent=2, style="yellow")
+
+
+def _losing(other: Plan, plan: Plan) -> list[Step]:
+    """The steps of another plan that give something up and that the plan itself does not have."""
+    return [step for step in other.steps if step.rule.loses is not None and step.rule.id not in plan.rules]
 
 
 def differ(plan: Plan, others: Iterable[Plan]) -> bool:
@@ -42,7 +59,8 @@ def alternative_text(page: Page, other: Plan, plan: Plan) -> str:
     words = {"prefer": page.word(f"alternative_{other.prefer}"), "colon": page.mark("colon")}
     if other.rules == plan.rules:
         return page.word("alternative_same", **words)
-    return page.word("alternative", **words, **plan_words(page, other))
+    loses = page.word("alternative_loses") if _losing(other, plan) else ""
+    return page.word("alternative", **words, **plan_words(page, other), loses=loses)
 
 
 def plan_words(page: Page, plan: Plan) -> dict[str, str]:
@@ -51,13 +69,5 @@ def plan_words(page: Page, plan: Plan) -> dict[str, str]:
     return {
         "rules": titles or page.word("alternative_no_rules"),
         "verdict": page.word("verdict_" + {True: "fits", False: "lacks", None: "unknown"}[plan.fits]),
-        "time": time_text(page, plan),
+        "time": time_text(page, (plan.time_factor[0] - 1, plan.time_factor[1] - 1), same="time_same"),
     }
-
-
-def time_text(page: Page, plan: Plan) -> str:
-    """How long the run takes after a plan, against before."""
-    low, high = plan.time_factor
-    if abs(low - 1) < 0.005 and abs(high - 1) < 0.005:
-        return page.word("time_same")
-    return page.word("time_factor", low=low, high=high)

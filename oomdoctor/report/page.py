@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from oomdoctor.case import Text
-from oomdoctor.report.wrap import cells, wrap
+from oomdoctor.report.wrap import cells, shortened, wrap
 from oomdoctor.texts import plain, render
 
 if TYPE_CHECKING:
@@ -26,12 +26,13 @@ _WIDE = "\u3000-\u303f\u4e00-\u9fff\uff00-\uffef"
 _BETWEEN_WIDE = re.compile(f"(?<=[{_WIDE}]) (?=[{_WIDE}])")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Page:
-    """console: where it goes. lang: en or zh."""
+    """console: where it goes. lang: en or zh. brief: headings take one line."""
 
     console: Console
     lang: str
+    brief: bool = False
 
     @property
     def width(self) -> int:
@@ -59,13 +60,21 @@ class Page:
 
     def heading(self, title: str) -> None:
         self.line("")
+        if self.brief:
+            self.line(f"{title} {'-' * (self.width - cells(title) - 1)}", STRONG)
+            return
         self.line(title, STRONG)
         self.line("-" * min(cells(title), self.width), DIM)
 
-    def paragraph(self, text: str, indent: int = 0, style: str = "", first: str = "") -> None:
-        """Wrapped text. first: what stands before its first line (`1. `); the other lines hang below the text."""
+    def paragraph(self, text: str, indent: int = 0, style: str = "", first: str = "", most: int = 0) -> None:
+        """Wrapped text. first: what stands before its first line (`1. `); the other lines hang below the text.
+
+        most: lines to show, 0 for all; ` ...` says that there is more.
+        """
         hang = indent + cells(first)
-        for number, part in enumerate(wrap(text, max(12, self.width - hang))):
+        room = max(12, self.width - hang)
+        parts = wrap(text, room)
+        for number, part in enumerate(shortened(parts, most, room) if most else parts):
             lead = " " * indent + first if number == 0 else " " * hang
             self.line(lead + part, style)
 

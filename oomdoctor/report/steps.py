@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from oomdoctor.case import Value
 from oomdoctor.edits.how import How
+from oomdoctor.edits.places import words_of
 from oomdoctor.memory.room import needed_bytes
 from oomdoctor.plan import Plan, Step
 from oomdoctor.remedies.rule import Cost
-from oomdoctor.report.basis import value_text
+from oomdoctor.report.changes import change_lines
 from oomdoctor.report.page import BAD, GOOD, WARN, Page
-from oomdoctor.units import show_bytes
 
 
 def plan_section(page: Page, plan: Plan, usable: int | None) -> None:
@@ -31,7 +30,7 @@ def step_section(page: Page, number: int, step: Step, usable: int | None) -> Non
     for note in step.notes:
         page.pair(page.word("step_note"), page.say(note), indent=2)
     page.pair(page.word("step_costs"), cost_text(page, step.rule.cost), indent=2)
-    page.pair(page.word("step_buys"), _saves(page, step), indent=2)
+    page.pair(page.word("step_buys"), saves_text(page, step), indent=2)
     if step.rule.loses is not None:
         page.pair(page.word("step_loses"), page.say(step.rule.loses), indent=2, style="yellow")
     change_lines(page, step)
@@ -39,7 +38,7 @@ def step_section(page: Page, number: int, step: Step, usable: int | None) -> Non
         how_lines(page, how)
     for text in step.rule.afterwards:
         page.pair(page.word("step_next"), page.say(text), indent=2)
-    _outcome(page, step, usable)
+    outcome(page, step, usable)
 
 
 def usable_after(step: Step, usable: int | None) -> int | None:
@@ -52,27 +51,10 @@ def usable_after(step: Step, usable: int | None) -> int | None:
     return None if usable is None else usable + freed
 
 
-def change_lines(page: Page, step: Step, indent: int = 2) -> None:
-    """The run-card keys that the step changes, old and new."""
-    for key, value in step.change.items():
-        page.pair(page.word("step_change"), change_text(page, step, key, value), indent)
-
-
-def change_text(page: Page, step: Step, key: str, value: Value) -> str:
-    """`max_length 2048 -> 1024`."""
-    old = step.before.get(key)
-    before = page.word("unset") if old is None else _value(key, old)
-    return f"{key} {before} -> {_value(key, value)}"
-
-
-def _value(key: str, value: Value) -> str:
-    return show_bytes(value) if key.endswith("_bytes") and isinstance(value, int) else value_text(value)
-
-
-def how_lines(page: Page, how: How) -> None:
-    """The edit in one framework, ready to copy."""
+def how_lines(page: Page, how: How, before: bool = True) -> None:
+    """The edit in one framework, ready to copy; before: with the lines that it replaces."""
     page.paragraph(_place(page, how), indent=2)
-    if how.before:
+    if how.before and before:
         page.paragraph(page.word("step_before"), indent=2, style="dim")
         page.code(how.before, style="red")
         page.paragraph(page.word("step_after"), indent=2, style="dim")
@@ -81,7 +63,7 @@ def how_lines(page: Page, how: How) -> None:
 
 def cost_text(page: Page, cost: Cost) -> str:
     """The price of a rule in words."""
-    parts = [_time(page, *cost.time)]
+    parts = [time_text(page, cost.time, same="cost_no_time")]
     for name in ("quality", "data"):
         level = getattr(cost, name)
         if level != "none":
@@ -92,9 +74,16 @@ def cost_text(page: Page, cost: Cost) -> str:
     return page.mark("semicolon").join(parts)
 
 
-def _time(page: Page, low: float, high: float) -> str:
+def time_text(page: Page, added: tuple[float, float], same: str) -> str:
+    """Time added, low and high, as shares of the run's: in whole percent, or in times from twice the time on.
+
+    same: the name of the words for no difference.
+    """
+    low, high = (round(share, 2) for share in added)
     if low == high == 0:
-        return page.word("cost_no_time")
+        return page.word(same)
+    if high >= 1:
+        return page.word("cost_times", low=1 + low, high=1 + high)
     if high == 0:
         return page.word("cost_faster_up_to", low=-low)
     if high < 0:
@@ -106,7 +95,8 @@ def _time(page: Page, low: float, high: float) -> str:
     return page.word("cost_slower", low=low, high=high)
 
 
-def _saves(page: Page, step: Step) -> str:
+def saves_text(page: Page, step: Step) -> str:
+    """What a step saves at the peak."""
     if step.saves_bytes is None:
         return page.word("step_unpriced")
     return page.word("step_saves", saves=step.saves_bytes) if step.saves_bytes > 0 else page.word("step_saves_nothing")
@@ -122,7 +112,8 @@ def needs_text(page: Page, step: Step, usable: int | None) -> str:
     return page.word("step_needs", need=need, usable=usable)
 
 
-def _outcome(page: Page, step: Step, usable: int | None) -> None:
+def outcome(page: Page, step: Step, usable: int | None) -> None:
+    """Whether the run fits after a step; nothing where there is no bill."""
     needs = needs_text(page, step, usable)
     if not needs:
         return
@@ -138,8 +129,9 @@ def _outcome(page: Page, step: Step, usable: int | None) -> None:
 
 
 def _place(page: Page, how: How) -> str:
-    if how.file == "shell" or how.framework == "shell":
+    file = words_of(how.file)
+    if how.file == "shell":
         return page.word("step_how_shell")
-    if how.framework in ("", how.file):
-        return page.word("step_how_file", file=how.file)
-    return page.word("step_how", framework=how.framework, file=how.file)
+    if how.framework in ("", "shell", how.file):
+        return page.word("step_how_file", file=file)
+    return page.word("step_how", framework=how.framework, file=file)

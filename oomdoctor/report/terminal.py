@@ -12,7 +12,9 @@ from oomdoctor.doctor import Findings
 from oomdoctor.memory.lines import Bill
 from oomdoctor.remedies.rule import Rule
 from oomdoctor.report.basis import facts_section, notes_section, questions_section
-from oomdoctor.report.bill import bill_section, holders, no_bill
+from oomdoctor.report.bill import bill_of_findings, bill_section, lacking
+from oomdoctor.report.brief import bill_brief, crash_brief, why_brief
+from oomdoctor.report.briefplan import plan_brief, questions_brief
 from oomdoctor.report.crash import crash_section, why_section
 from oomdoctor.report.machine import machine_section
 from oomdoctor.report.now import now_section
@@ -20,7 +22,6 @@ from oomdoctor.report.others import alternatives_section, skipped_section
 from oomdoctor.report.page import Page
 from oomdoctor.report.rules import list_section, rule_section
 from oomdoctor.report.steps import plan_section
-from oomdoctor.units import MIB
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,9 +39,36 @@ def console(plain: bool = False, file: IO[str] | None = None, width: int | None 
     )
 
 
-def show(findings: Findings, lang: str, console: Console) -> None:
-    """The whole report: what died and why, the bill, what it rests on, the plan, and what to do now."""
-    page, case = Page(console, lang), findings.case
+def show(findings: Findings, lang: str, console: Console, full: bool = False) -> None:
+    """The report: what died and why, what the run needs, the plan, and what to do now.
+
+    full: with formulas, the source of each fact, the rules that were left out, and all that may go wrong.
+    """
+    page = Page(console, lang, brief=not full)
+    if full:
+        _full(page, findings)
+    else:
+        _brief(page, findings)
+
+
+def _brief(page: Page, findings: Findings) -> None:
+    case = findings.case
+    if case.crash is not None or findings.plan is None:
+        crash_brief(page, case.crash)
+    why_brief(page, findings)
+    bill_brief(page, findings)
+    for note in findings.notes:
+        page.bullet(page.say(note))
+    if findings.plan is not None:
+        plan_brief(page, findings.plan, findings.alternatives, findings.usable_bytes)
+    questions_brief(page, findings.questions)
+    now_section(page, findings, full=False)
+    page.line("")
+    page.paragraph(page.word("more_in_full"), style="dim")
+
+
+def _full(page: Page, findings: Findings) -> None:
+    case = findings.case
     if case.crash is not None or findings.plan is None:
         crash_section(page, case.crash)
     why_section(page, findings.diagnosis)
@@ -78,19 +106,6 @@ def show_rule(rule: Rule, lang: str, console: Console) -> None:
 def used_facts(findings: Findings) -> Facts:
     """Without assumptions where no bill is made of them: they say nothing about host memory, for one."""
     facts = findings.case.facts
-    if findings.bill is not None or findings.missing:
+    if findings.bill is not None or lacking(findings):
         return facts
     return Facts({key: fact for key, fact in facts.won.items() if not fact.assumed}, facts.lost)
-
-
-def bill_of_findings(page: Page, findings: Findings) -> None:
-    """The bill with what the card offers and who holds the rest, or why there is none."""
-    case = findings.case
-    if findings.bill is None:
-        if findings.plan is not None:
-            no_bill(page, findings.missing)
-        return
-    total = case.facts.get("gpus.memory_mib")
-    bill_section(page, findings.bill, findings.usable_bytes, int(total) * MIB if total else None)
-    for words in holders(page, case.machine, case.crash):
-        page.bullet(words, indent=2)

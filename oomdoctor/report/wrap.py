@@ -42,6 +42,13 @@ def wrap(text: str, width: int) -> list[str]:
     return [line.replace(_GLUE, " ") for line in lines]
 
 
+def shortened(lines: list[str], most: int, width: int) -> list[str]:
+    """At most so many of the lines; ` ...` ends the last one where some are left out."""
+    if len(lines) <= most:
+        return lines
+    return [*lines[: most - 1], wrap(lines[most - 1], width - 4)[0] + " ..."]
+
+
 def _pieces(text: str) -> Iterator[str]:
     """What may stand on a line of its own: words and wide characters, with the marks that belong to them."""
     held = ""

@@ -25,6 +25,7 @@ class Examine(Protocol):
 class Dialogue:
     """The state of one dialogue. case: what is known, without assumptions; done: the steps that were taken.
 
+    ask_plan: ask which plan to follow where they differ; full: show formulas and sources.
     read_log: the case of a log's path; save: keeps a case and gives its path; both raise UserError.
     """
 
@@ -35,12 +36,13 @@ class Dialogue:
     read_log: Callable[[str], Case]
     save: Callable[[Case], str]
     ask_plan: bool = True
+    full: bool = False
     prefer: str | None = None
     done: list[Step] = field(default_factory=list)
 
     @property
     def page(self) -> Page:
-        return Page(self.port.console, self.lang)
+        return Page(self.port.console, self.lang, brief=not self.full)
 
     def word(self, name: str, /, **values: Any) -> str:
         """The words `texts/wizard.NAME`."""

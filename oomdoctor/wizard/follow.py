@@ -8,27 +8,21 @@ from dataclasses import replace
 from oomdoctor.case import Case, Fact
 from oomdoctor.doctor import Findings
 from oomdoctor.plan import Plan, Step
-from oomdoctor.report.crash import crash_section, why_section
+from oomdoctor.report.changes import changes_in_short
 from oomdoctor.report.now import now_section
 from oomdoctor.report.others import differ, plan_words
-from oomdoctor.report.steps import change_text, step_section, usable_after
-from oomdoctor.report.terminal import bill_of_findings
+from oomdoctor.report.steps import step_section, usable_after
 from oomdoctor.wizard.dialogue import Dialogue
+from oomdoctor.wizard.keeping import offer_card
 from oomdoctor.wizard.opening import is_failure, read_paste
 from oomdoctor.wizard.ports import Choice
+from oomdoctor.wizard.telling import tell, tell_bill
 
 # Sizes that the log gives of a crash, which no longer hold once the run has been changed.
 _FIGURES = (
     "requested_bytes", "free_bytes", "allocated_bytes", "reserved_bytes", "reserved_unallocated_bytes",
     "own_process_bytes",
 )  # fmt: skip
-
-
-def tell(talk: Dialogue, findings: Findings) -> None:
-    """What died and why."""
-    if findings.case.crash is not None:
-        crash_section(talk.page, findings.case.crash)
-        why_section(talk.page, findings.diagnosis)
 
 
 def choose_plan(talk: Dialogue, findings: Findings) -> Findings:
@@ -52,8 +46,8 @@ def follow(talk: Dialogue, findings: Findings) -> Findings | None:
             return None if outcome == "runs" else findings
         findings = outcome
         tell(talk, findings)
-        bill_of_findings(talk.page, findings)
-    now_section(talk.page, findings)
+        tell_bill(talk, findings)
+    now_section(talk.page, findings, full=talk.full)
     _summary(talk)
     return findings
 
@@ -129,13 +123,13 @@ def _out_of_steps(talk: Dialogue, plan: Plan) -> Findings | str:
 
 
 def _summary(talk: Dialogue) -> None:
-    """What was changed, and where the case is kept."""
+    """What was changed, the run card of it, and where the case is kept."""
     talk.page.line("")
     talk.page.paragraph(talk.word("done" if talk.done else "done_nothing"), style="bold")
     for step in talk.done:
         talk.page.bullet(talk.page.say(step.rule.title))
-        for key, value in step.change.items():
-            talk.page.paragraph(change_text(talk.page, step, key, value), indent=4)
+        changes_in_short(talk.page, step, talk.case.facts.values(), indent=4)
+    offer_card(talk)
     talk.keep()
 
 

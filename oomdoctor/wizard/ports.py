@@ -22,7 +22,7 @@ _END_OF_PASTE = "."
 Validate = Callable[[str], str | None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Choice:
     """One answer to choose: its value, and the words for it."""
 
@@ -52,7 +52,7 @@ def confirm(port: Port, message: str, lang: str, default: bool = True) -> bool:
     return bool(port.select(message, answers, default))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class NumberedPort:
     """Plain lines and numbers: for TERM=dumb, screen readers, Colab's `!cmd`, notebooks and --plain."""
 
@@ -91,7 +91,7 @@ class NumberedPort:
         _print(self.console, words)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class QuestionaryPort:
     """Arrow keys, by way of questionary. Its own words are replaced by ours; without colours where none are wanted."""
 

@@ -6,13 +6,12 @@ from collections.abc import Callable
 
 from oomdoctor.case import Case
 from oomdoctor.doctor import Findings
-from oomdoctor.report.basis import facts_section, notes_section
-from oomdoctor.report.terminal import bill_of_findings, used_facts
 from oomdoctor.wizard.dialogue import Dialogue, Examine
-from oomdoctor.wizard.follow import choose_plan, follow, tell
+from oomdoctor.wizard.follow import choose_plan, follow
 from oomdoctor.wizard.interview import first_findings, interview
 from oomdoctor.wizard.opening import start
 from oomdoctor.wizard.ports import Port
+from oomdoctor.wizard.telling import tell, tell_bill
 
 
 class Interrupted(Exception):
@@ -28,14 +27,16 @@ def walk(  # noqa: PLR0913 - the door of the dialogue: what it may do is handed 
     read_log: Callable[[str], Case],
     save: Callable[[Case], str],
     ask_plan: bool = True,
+    full: bool = False,
 ) -> Findings | None:
     """The whole dialogue. Gives the findings it ended with, None where the run was made to work.
 
     ask_plan: ask which plan to follow where they differ; False where `--prefer` has decided.
+    full: show formulas and the source of each fact.
     Raises Interrupted after Ctrl-C, once the case has been saved and the way back been printed; UserError for input
     that the person could not mend.
     """
-    talk = Dialogue(case, port, lang, examine, read_log, save, ask_plan)
+    talk = Dialogue(case, port, lang, examine, read_log, save, ask_plan, full)
     try:
         return _run(talk)
     except (KeyboardInterrupt, EOFError):
@@ -54,7 +55,5 @@ def _run(talk: Dialogue) -> Findings | None:
     findings = first_findings(talk)
     tell(talk, findings)
     findings = interview(talk, findings)
-    bill_of_findings(talk.page, findings)
-    facts_section(talk.page, used_facts(findings), findings.questions)
-    notes_section(talk.page, findings.notes)
+    tell_bill(talk, findings)
     return follow(talk, choose_plan(talk, findings))

@@ -25,11 +25,12 @@ from oomdoctor.units import GIB, MIB
 from tests.report import samples
 
 LANGS, WIDTHS = ("en", "zh"), (40, 60, 80, 120)
+BOTH = (False, True)  # at a glance, and in full
 
 
-def shown(findings: Findings, lang: str = "en", width: int = 80) -> str:
+def shown(findings: Findings, lang: str = "en", width: int = 80, full: bool = True) -> str:
     out = io.StringIO()
-    terminal.show(findings, lang, terminal.console(file=out, width=width))
+    terminal.show(findings, lang, terminal.console(file=out, width=width), full)
     return out.getvalue()
 
 
@@ -70,16 +71,18 @@ def test_every_section_stands_in_the_report(lang: str, width: int) -> None:
 
 @pytest.mark.parametrize("lang", LANGS)
 @pytest.mark.parametrize("width", WIDTHS)
-def test_only_code_is_wider_than_the_screen(lang: str, width: int) -> None:
-    wide = [line for line in shown(samples.findings(), lang, width).splitlines() if cells(line) > width]
+@pytest.mark.parametrize("full", BOTH)
+def test_only_code_is_wider_than_the_screen(lang: str, width: int, full: bool) -> None:
+    wide = [line for line in shown(samples.findings(), lang, width, full).splitlines() if cells(line) > width]
     assert wide == [line for line in wide if line.startswith("    gradient_accumulation_steps=4,  # [bold]not markup")]
     assert len(wide) == 1
 
 
 @pytest.mark.parametrize("lang", LANGS)
 @pytest.mark.parametrize("width", WIDTHS)
-def test_no_number_is_broken_and_no_unit_left_alone(lang: str, width: int) -> None:
-    report = shown(samples.findings(), lang, width)
+@pytest.mark.parametrize("full", BOTH)
+def test_no_number_is_broken_and_no_unit_left_alone(lang: str, width: int, full: bool) -> None:
+    report = shown(samples.findings(), lang, width, full)
     assert not re.search(r"\n\s*(GiB|MiB|%)", report)
     assert not re.search(r"\d[.,]?\n *[.,]?\d", report)
 
@@ -92,16 +95,19 @@ def test_what_to_do_stands_last(lang: str) -> None:
     assert "gradient_accumulation_steps" in report.rstrip().splitlines()[-1]
 
 
-def test_english_report_is_plain_ascii_when_it_is_piped() -> None:
-    assert shown(samples.findings()).isascii()
+@pytest.mark.parametrize("full", BOTH)
+def test_english_report_is_plain_ascii_when_it_is_piped(full: bool) -> None:
+    assert shown(samples.findings(), full=full).isascii()
 
 
-def test_a_pipe_gets_no_escapes_and_a_terminal_gets_colours() -> None:
-    assert "\x1b" not in shown(samples.findings())
+@pytest.mark.parametrize("full", BOTH)
+def test_a_pipe_gets_no_escapes_and_a_terminal_gets_colours(full: bool) -> None:
+    assert "\x1b" not in shown(samples.findings(), full=full)
     out = io.StringIO()
-    terminal.show(samples.findings(), "en", Console(file=out, force_terminal=True, color_system="standard", width=80))
+    colourful = Console(file=out, force_terminal=True, color_system="standard", width=80)
+    terminal.show(samples.findings(), "en", colourful, full)
     assert "\x1b[" in out.getvalue()
-    assert re.sub(r"\x1b\[[\d;]*m", "", out.getvalue()) == shown(samples.findings())
+    assert re.sub(r"\x1b\[[\d;]*m", "", out.getvalue()) == shown(samples.findings(), full=full)
 
 
 def test_plain_console_has_no_colours_even_in_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,17 +117,19 @@ def test_plain_console_has_no_colours_even_in_a_terminal(monkeypatch: pytest.Mon
     assert "\x1b[3" not in out.getvalue()
 
 
-def test_nothing_of_the_log_is_markup_or_reaches_the_terminal_as_an_escape() -> None:
+@pytest.mark.parametrize("full", BOTH)
+def test_nothing_of_the_log_is_markup_or_reaches_the_terminal_as_an_escape(full: bool) -> None:
     evil = "CUDA out of memory [red]x[/red] [/] \x1b]0;title\x07 \x1b[2J \u202e [link=http://a]b[/link]"
     crash = samples.crash(text=evil, frames=("[bold]f.py:1 in \x1b[31mg",))
-    report = shown(samples.findings(case=Case(facts=samples.facts(), crash=crash)))
-    assert "[red]x[/red]" in report and "[bold]f.py:1" in report
+    report = shown(samples.findings(case=Case(facts=samples.facts(), crash=crash)), full=full)
+    assert "[red]x[/red]" in report and ("[bold]f.py:1" in report or not full)
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", report)
 
 
-def test_code_is_neither_wrapped_nor_marked_up() -> None:
+@pytest.mark.parametrize("full", BOTH)
+def test_code_is_neither_wrapped_nor_marked_up(full: bool) -> None:
     after = samples.how().after.splitlines()[1]
-    assert f"    {after}" in shown(samples.findings(), width=40).splitlines()
+    assert f"    {after}" in shown(samples.findings(), width=40, full=full).splitlines()
 
 
 def test_assumed_facts_are_marked_and_found_ones_have_their_line() -> None:
@@ -141,7 +149,7 @@ def test_a_step_that_frees_what_others_hold_makes_room() -> None:
     )
     report = flat(shown(samples.findings(plan=samples.plan(freeing), usable_bytes=16 * GIB)))
     assert "needs 17.50 GiB of 20.00 GiB" in report and "of 16.00 GiB" not in report
-    assert "machine.foreign_bytes 4.00 GiB -> 0 B" in report
+    assert "memory that other processes hold: 4.00 GiB -> 0 B" in report and "machine." not in report
 
 
 def test_what_the_reader_of_logs_keeps_for_itself_is_not_shown() -> None:
@@ -247,6 +255,11 @@ def test_alternatives_are_silent_where_they_are_the_same() -> None:
         ((-0.3, -0.1), "10 % to 30 % less time"),
         ((-0.05, 0.0), "up to 5 % less time"),
         ((-0.1, 0.05), "from 10 % less to 5 % more time"),
+        ((-0.4, -0.0), "up to 40 % less time"),
+        ((-0.4, -0.004), "up to 40 % less time"),
+        ((-0.004, 0.004), "no extra time"),
+        ((0.004, 0.1), "up to 10 % more time"),
+        ((0.2, 2.0), "1.2 to 3.0 times as long"),
     ],
 )
 def test_cost_of_time_in_words(time: tuple[float, float], words: str) -> None:
@@ -259,7 +272,7 @@ def test_cost_of_time_in_words(time: tuple[float, float], words: str) -> None:
 def test_the_machine_with_its_processes(lang: str, width: int) -> None:
     holders = (Holder(812, 400 * MIB, "Xorg", "desktop"), Holder(4242, None, "python\x1b[31m", "other", "eve"))
     gpu = Gpu(0, "NVIDIA GeForce RTX 3090", 24 * GIB, 20 * GIB, 4 * GIB, 300 * MIB, 400 * MIB, holders=holders)
-    machine = Machine((gpu, Gpu(1, "Tesla T4", visible=False)), "nvml", 64 * GIB, driver="550.54")
+    machine = Machine((gpu, Gpu(1, "Tesla T4", 15 * GIB, visible=False)), "nvml", 64 * GIB, driver="550.54")
     out = io.StringIO()
     terminal.show_machine(machine, lang, terminal.console(file=out, width=width))
     report = spaceless(out.getvalue())
@@ -267,6 +280,31 @@ def test_the_machine_with_its_processes(lang: str, width: int) -> None:
     assert "812" in report and "4242" in report and "eve" in report and "\x1b" not in report
     assert spaceless(knowledge.load("texts")["report.machine_hidden"][lang]) in report
     assert knowledge.load("texts")["report.unknown"][lang] in report
+
+
+def machine_shown(*gpus: Gpu) -> str:
+    out = io.StringIO()
+    terminal.show_machine(Machine(gpus, "nvml"), "en", terminal.console(file=out, width=80))
+    return flat(out.getvalue())
+
+
+def test_a_lost_card_is_not_called_hidden() -> None:
+    lost = Gpu(1, visible=False, trouble=Text("texts/gpu.lost", {"index": 1}))
+    assert "CUDA_VISIBLE_DEVICES" not in machine_shown(lost)
+
+
+def test_a_further_mig_slice_says_how_to_take_it() -> None:
+    taken = Gpu(0, "A100", 10 * GIB, uuid="MIG-a", mig=True, cuda_index=0)
+    further = Gpu(0, "A100", 10 * GIB, uuid="MIG-b", mig=True, visible=False)
+    report = machine_shown(taken, further)
+    assert report.count("CUDA_VISIBLE_DEVICES") == 1 and "only with CUDA_VISIBLE_DEVICES=MIG-b" in report
+    assert "hidden by" not in report
+
+
+def test_in_a_live_reading_the_program_itself_is_oomdoctor() -> None:
+    gpu = Gpu(0, "RTX 3090", 24 * GIB, holders=(Holder(os.getpid(), GIB, "python", "self"),))
+    report = machine_shown(gpu)
+    assert "oomdoctor itself" in report and "crashed" not in report
 
 
 def test_no_gpu_at_all() -> None:

@@ -15,8 +15,10 @@ from oomdoctor.case import Case, Crash, Facts, Text, UserError
 from oomdoctor.doctor import Findings
 from oomdoctor.questions import Question
 from oomdoctor.report.terminal import console
+from oomdoctor.sources.config.card import read_card
 from oomdoctor.units import GIB
 from oomdoctor.wizard.asking import Reply
+from oomdoctor.wizard.keeping import CARD
 from oomdoctor.wizard.ports import Choice, Validate
 from oomdoctor.wizard.walk import Interrupted, walk
 from tests.report import samples
@@ -34,9 +36,15 @@ class Script:
     answers: list[Any]
     console: Console = field(default_factory=lambda: console(plain=True, file=io.StringIO(), width=80))
     asked: list[tuple[str, list[Any]]] = field(default_factory=list)
+    card: Any = False  # the answer to the offer of a run card at the end
+    offered: int = 0
 
     def select(self, message: str, choices: Sequence[Choice], default: Any = None) -> Any:
         values = [choice.value for choice in choices]
+        if CARD in message:
+            assert default is False
+            self.offered += 1
+            return self.card
         self.asked.append((message, values))
         answer = self.answer()
         assert answer in values, (message, answer, values)
@@ -361,6 +369,50 @@ def test_a_case_that_cannot_be_saved_is_said() -> None:
     with pytest.raises(Interrupted):
         walk(CRASHED, script, "en", examine=steady(), read_log=lambda path: Case(), save=save)
     assert "The case could not be kept" in script.printed
+
+
+def test_the_walk_ends_with_a_run_card_of_what_is_known_and_changed(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / CARD).write_text("model: gpt2\n")
+    script = Script(["full", "512", "runs"], card=True)
+    talk(script, asking(checkpointing(), samples.question()))
+    card = {fact.key: fact.value for fact in read_card(str(tmp_path / CARD))}
+    assert card["model"] == "meta-llama/Llama-2-7b-hf"
+    assert (card["max_length"], card["per_device_train_batch_size"]) == (512, 1)
+    assert (tmp_path / f"{CARD}.bak").read_text() == "model: gpt2\n"
+    assert str(tmp_path / CARD) in script.printed
+    assert f"{CARD}.bak" in script.printed and f"oomdoctor bill {CARD}" in script.printed
+
+
+def test_no_card_is_written_unless_it_is_wanted(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    script = Script(["runs"])
+    talk(script, steady())
+    assert script.offered == 1 and not os.listdir(tmp_path)
+
+
+def test_a_card_without_a_model_is_not_offered() -> None:
+    script = Script(["runs"])
+    talk(script, steady(), Case(crash=samples.crash()))
+    assert script.offered == 0
+
+
+def test_a_card_that_cannot_be_written_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oomdoctor.wizard.keeping.CARD", f"no-such-folder/{CARD}")
+    saved: list[Case] = []
+    script = Script(["runs"], card=True)
+    assert talk(script, steady(), saved=saved) is None
+    assert "[!]" in script.printed[script.printed.index("Done.") :] and len(saved) == 1
+
+
+@pytest.mark.parametrize(("full", "formulas"), [(False, False), (True, True)])
+def test_formulas_and_sources_are_shown_only_on_request(full: bool, formulas: bool) -> None:
+    script = Script(["runs"])
+    talk(script, steady(), full=full)
+    assert ("GiB worked out for activations" in script.printed) is formulas
+    assert ("(line 3)" in script.printed) is formulas
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])

@@ -1,0 +1,173 @@
+"""The report at a glance and in full: how long the first is, what the second adds, and what neither leaves out."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from oomdoctor import doctor
+from oomdoctor.case import Case, Crash, Fact, Text
+from oomdoctor.diagnosis import Diagnosis
+from oomdoctor.doctor import Findings
+from oomdoctor.plan import Step
+from oomdoctor.remedies.rule import Cost
+from oomdoctor.report import terminal
+from oomdoctor.report.basis import value_text
+from oomdoctor.report.changes import telling
+from oomdoctor.report.page import Page
+from oomdoctor.texts import render
+from tests.report import samples
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+LANGS = ("en", "zh")
+LINES = 58  # of the LoRA example at a width of 80: about one and a half screens
+
+
+def shown(findings: Findings, lang: str = "en", width: int = 80, full: bool = False) -> str:
+    out = io.StringIO()
+    terminal.show(findings, lang, terminal.console(file=out, width=width), full)
+    return out.getvalue()
+
+
+def spaceless(text: str) -> str:
+    return "".join(text.split())
+
+
+@cache
+def example(name: str) -> Findings:
+    return doctor.examine(doctor.read_log(str(EXAMPLES / f"{name}.log")))
+
+
+@pytest.mark.parametrize("lang", LANGS)
+def test_the_lora_example_is_read_at_a_glance(lang: str) -> None:
+    assert len(shown(example("llama2-7b-lora-3090"), lang).splitlines()) <= LINES
+
+
+@pytest.mark.parametrize("lang", LANGS)
+@pytest.mark.parametrize("name", sorted(path.stem for path in EXAMPLES.glob("*.log")))
+def test_the_full_report_of_an_example_has_all_and_is_longer(name: str, lang: str) -> None:
+    findings = example(name)
+    full, brief = shown(findings, lang, full=True), shown(findings, lang)
+    assert len(brief.splitlines()) < 0.8 * len(full.splitlines())
+    report = spaceless(full)
+    for line in findings.bill.lines if findings.bill else ():
+        assert spaceless(render(line.formula, lang)) in report
+    for fact in terminal.used_facts(findings).won.values():
+        if not fact.key.startswith(("log.", "architecture.")):
+            assert spaceless(f"{fact.key} = {value_text(fact.value)}") in report
+
+
+@pytest.mark.parametrize("lang", LANGS)
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("name", sorted(path.stem for path in EXAMPLES.glob("*.log")))
+def test_what_a_step_gives_up_is_always_said(name: str, lang: str, full: bool) -> None:
+    findings = example(name)
+    report = spaceless(shown(findings, lang, full=full))
+    for step in findings.plan.steps if findings.plan else ():
+        if step.rule.loses is not None:
+            assert spaceless(Page(terminal.console(), lang).say(step.rule.loses)) in report
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_another_plan_that_gives_something_up_says_so(full: bool) -> None:
+    lossy = Step(samples.rule("cut", 7, Cost(), samples.words("The ends are lost.", "")), {"max_length": 512}, {})
+    findings = samples.findings(alternatives=(samples.plan(lossy, prefer="fastest"),))
+    report = " ".join(shown(findings, full=full).split())
+    assert "as long as before, but gives something up." in report
+    assert ("Gives up: The ends are lost." in report) is full
+
+
+@pytest.mark.parametrize("lang", LANGS)
+def test_both_show_the_same_figures_of_the_plan(lang: str) -> None:
+    for full in (False, True):
+        report = spaceless(shown(samples.findings(), lang, full=full))
+        for figure in ("29.30GiB", "23.24GiB", "6.05GiB", "9.00GiB", "17.50GiB", "11.20GiB", "500.00MiB"):
+            assert figure in report
+
+
+def test_the_brief_report_leaves_out_formulas_sources_and_skipped_rules_and_names_the_way_to_them() -> None:
+    brief = shown(samples.findings())
+    for left_out in ("worked out for", "(line 3)", "adamw-8bit", "Because activations grow", "before:"):
+        assert left_out not in brief
+        assert left_out in shown(samples.findings(), full=True)
+    assert "--full" in brief.splitlines()[-1]
+
+
+def test_only_the_beginning_of_a_long_message_is_shown() -> None:
+    findings = samples.findings(case=Case(crash=samples.crash(text="CUDA out of memory. " + "many words " * 100)))
+    brief = shown(findings)
+    assert "Line 132: CUDA out of memory." in brief and " ..." in brief
+    assert brief.count("many words") < 20
+
+
+def test_small_lines_of_the_bill_stand_together() -> None:
+    """0.2 of 27.0 GiB is under one percent; 0.2 GiB = 204.80 MiB."""
+    brief = shown(samples.findings(bill=samples.bill(12.6, 11.2, 3.0, 0.2)))
+    assert "CUDA context" not in brief
+    assert "other            204.80 MiB  < 1 %" in brief
+
+
+def test_arithmetic_that_cannot_change_is_shown_without_its_formulas() -> None:
+    part = Text("texts/diagnosis.part", {"line": "weights", "size": 2**30, "formula": "6.7e9 parameters x 2 B"})
+    why = Text("texts/diagnosis.impossible", {"parts": [part], "need": 2**31, "usable": 2**30})
+    findings = samples.findings(diagnosis=Diagnosis("states_too_big", samples.words("Too big", ""), (why,), "high"))
+    assert "- weights 1.00 GiB make 2.00 GiB" in shown(findings)
+    assert "6.7e9 parameters" not in shown(findings)
+    assert "6.7e9 parameters x 2 B" in shown(findings, full=True)
+
+
+def test_how_much_is_assumed_and_how_much_of_it_matters_is_said() -> None:
+    case = Case(facts=samples.facts().add([Fact("padding", "longest", "assumed")]), crash=samples.crash())
+    assert "Settings assumed: 2, of which 1 can change the plan." in shown(samples.findings(case=case))
+    assert "Settings assumed: 2; none of them" in shown(samples.findings(case=case, questions=()))
+
+
+def test_one_process_alone_needs_no_count() -> None:
+    for full in (False, True):
+        one = samples.findings(case=Case(crash=samples.crash(ranks_failed=1, world_size=1)))
+        assert "processes failed" not in shown(one, full=full)
+        two = samples.findings(case=Case(crash=samples.crash(ranks_failed=1, world_size=2)))
+        assert "1 of 2 processes failed." in shown(two, full=full)
+
+
+def test_host_memory_gets_neither_a_bill_nor_a_question_of_price() -> None:
+    crash = Crash("host_oom_killed", "dataloader", line=9, text="Killed")
+    step = samples.step(None, fits=None, saves=None)
+    findings = Findings(case=Case(crash=crash), plan=samples.plan(step, fits=None), missing=("model",))
+    brief = shown(findings)
+    assert "What the run needs" not in brief and "must be known" not in brief and "Buys" not in brief
+
+
+def adapter(**changes: object) -> Step:
+    """A step like the one of rules/fixes/lora: what it changes, what the edit says, what it only states."""
+    change = {
+        "method": "lora",
+        "lora.r": 16,
+        "lora.target_modules": ("all-linear",),
+        "lora.lora_dropout": 0.0,
+        "lora.use_dora": False,
+        "trainable_dtype": "float32",
+    }
+    return replace(samples.step(), change=change, before={"method": "full", "trainable_dtype": "bfloat16"}, **changes)
+
+
+def test_changes_that_state_what_holds_anyway_are_left_out_at_a_glance() -> None:
+    assert list(telling(adapter(), {"framework": "transformers"})) == ["method", "lora.r", "lora.target_modules"]
+
+
+def test_without_an_edit_every_change_that_does_something_is_said() -> None:
+    told = telling(adapter(how=()), {"framework": "transformers"})
+    assert list(told) == ["method", "lora.r", "lora.target_modules", "trainable_dtype"]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_what_to_do_now_takes_at_most_three_lines_a_step(width: int) -> None:
+    findings = samples.findings(plan=samples.plan(adapter()), questions=())
+    brief = shown(findings, width=width)
+    lines = brief[brief.rindex("1. Title of smaller-batch") :].split("\n\n")[0].splitlines()
+    assert 2 <= len(lines) <= 3
+    assert "method full -> lora" in lines[1]
