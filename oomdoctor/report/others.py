@@ -59,15 +59,16 @@ def alternative_text(page: Page, other: Plan, plan: Plan) -> str:
     words = {"prefer": page.word(f"alternative_{other.prefer}"), "colon": page.mark("colon")}
     if other.rules == plan.rules:
         return page.word("alternative_same", **words)
-    loses = page.word("alternative_loses") if _losing(other, plan) else ""
-    return page.word("alternative", **words, **plan_words(page, other), loses=loses)
+    return page.word("alternative", **words, **plan_words(page, other))
 
 
 def plan_words(page: Page, plan: Plan) -> dict[str, str]:
-    """A plan's rules, verdict and time, in words."""
+    """A plan's rules, verdict and time, and whether it gives something up, in words."""
+    loses = any(step.rule.loses is not None for step in plan.steps)
     titles = page.mark("comma").join(page.say(step.rule.title) for step in plan.steps)
     return {
         "rules": titles or page.word("alternative_no_rules"),
         "verdict": page.word("verdict_" + {True: "fits", False: "lacks", None: "unknown"}[plan.fits]),
         "time": time_text(page, (plan.time_factor[0] - 1, plan.time_factor[1] - 1), same="time_same"),
+        "loses": page.word("alternative_loses") if loses else "",
     }

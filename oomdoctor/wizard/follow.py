@@ -42,13 +42,13 @@ def follow(talk: Dialogue, findings: Findings) -> Findings | None:
     while findings.plan is not None and findings.plan.steps:
         outcome = _follow_plan(talk, findings, findings.plan)
         if not isinstance(outcome, Findings):
-            _summary(talk)
+            _summary(talk, findings)
             return None if outcome == "runs" else findings
         findings = outcome
         tell(talk, findings)
         tell_bill(talk, findings)
     now_section(talk.page, findings, full=talk.full)
-    _summary(talk)
+    _summary(talk, findings)
     return findings
 
 
@@ -122,14 +122,14 @@ def _out_of_steps(talk: Dialogue, plan: Plan) -> Findings | str:
     return _relapse(talk, found) if found is not None and is_failure(found) else "stop"
 
 
-def _summary(talk: Dialogue) -> None:
+def _summary(talk: Dialogue, findings: Findings) -> None:
     """What was changed, the run card of it, and where the case is kept."""
     talk.page.line("")
     talk.page.paragraph(talk.word("done" if talk.done else "done_nothing"), style="bold")
     for step in talk.done:
         talk.page.bullet(talk.page.say(step.rule.title))
         changes_in_short(talk.page, step, talk.case.facts.values(), indent=4)
-    offer_card(talk)
+    offer_card(talk, findings)
     talk.keep()
 
 

@@ -4,29 +4,34 @@ from __future__ import annotations
 
 import os
 
+from oomdoctor.case import Fact, Facts
+from oomdoctor.doctor import Findings
 from oomdoctor.wizard.dialogue import Dialogue
 from oomdoctor.wizard.ports import confirm
 
 CARD = "oomdoctor-run.yaml"
 
 
-def offer_card(talk: Dialogue) -> None:
+def offer_card(talk: Dialogue, findings: Findings) -> None:
     """Offer to write the run card into the current folder; by default nothing is written.
 
-    Without a model a card is of no use, and nothing is asked.
+    It holds what the findings rest on, corrections by the crash included, and the changes made since. Without a model
+    a card is of no use, and nothing is asked.
     """
-    facts = talk.case.facts
+    facts = findings.case.facts.add(
+        Fact(key, value, "answer") for step in talk.done for key, value in step.change.items()
+    )
     if not (facts.get("model") or facts.get("architecture.hidden_size")):
         return
     talk.page.line("")
     if confirm(talk.port, talk.word("write_card", file=CARD), talk.lang, default=False):
-        talk.careful(lambda: _write(talk, os.path.abspath(CARD)))
+        talk.careful(lambda: _write(talk, facts, os.path.abspath(CARD)))
 
 
-def _write(talk: Dialogue, path: str) -> None:
+def _write(talk: Dialogue, facts: Facts, path: str) -> None:
     from oomdoctor.sources.config.card import write_card
 
-    backup = write_card(talk.case.facts, path)
+    backup = write_card(facts, path)
     talk.page.paragraph(talk.word("card_written", file=CARD))
     talk.page.code(path)
     if backup is not None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from oomdoctor import doctor
 from oomdoctor.case import Case, Crash, Facts, Text, UserError
 from oomdoctor.doctor import Findings
 from oomdoctor.questions import Question
@@ -38,6 +39,7 @@ class Script:
     asked: list[tuple[str, list[Any]]] = field(default_factory=list)
     card: Any = False  # the answer to the offer of a run card at the end
     offered: int = 0
+    labels: list[list[str]] = field(default_factory=list)
 
     def select(self, message: str, choices: Sequence[Choice], default: Any = None) -> Any:
         values = [choice.value for choice in choices]
@@ -46,6 +48,7 @@ class Script:
             self.offered += 1
             return self.card
         self.asked.append((message, values))
+        self.labels.append([choice.label for choice in choices])
         answer = self.answer()
         assert answer in values, (message, answer, values)
         assert default is None or default in values
@@ -249,6 +252,13 @@ def test_plans_are_offered_only_where_they_differ() -> None:
     assert len(same.asked) == 1
 
 
+def test_a_plan_that_gives_something_up_says_so_where_it_is_chosen() -> None:
+    lossy = replace(samples.step(), rule=samples.rule("cut", 7, loses=samples.words("The ends are lost.", "")))
+    script = Script(["ladder", "runs"])
+    talk(script, steady(alternatives=(samples.plan(lossy, prefer="fastest"),)))
+    assert [label.endswith("gives something up") for label in script.labels[0]] == [False, True]
+
+
 def test_prefer_on_the_command_line_decides_without_asking() -> None:
     script = Script(["runs"])
     talk(script, steady(alternatives=samples.findings().alternatives), ask_plan=False)
@@ -384,6 +394,27 @@ def test_the_walk_ends_with_a_run_card_of_what_is_known_and_changed(
     assert (tmp_path / f"{CARD}.bak").read_text() == "model: gpt2\n"
     assert str(tmp_path / CARD) in script.printed
     assert f"{CARD}.bak" in script.printed and f"oomdoctor bill {CARD}" in script.printed
+
+
+def test_the_bill_of_the_card_is_that_of_the_plan(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the crash taught about the run (weights in bfloat16) goes into the card as well."""
+    log = os.path.join(os.path.dirname(__file__), "..", "..", "examples", "llama2-7b-lora-3090.log")
+    case = doctor.read_log(log)
+    plan = doctor.examine(case).plan
+    assert plan is not None and len(plan.steps) == 1
+    monkeypatch.chdir(tmp_path)
+    script = Script([Reply.ENOUGH, "runs"], card=True)
+    walk(
+        case,
+        script,
+        "en",
+        examine=lambda case, prefer=None: doctor.examine(case, prefer=prefer or "ladder"),
+        read_log=doctor.read_log,
+        save=lambda case: "",
+        ask_plan=False,
+    )
+    again = doctor.examine(doctor.read_card(str(tmp_path / CARD)), with_plan=False)
+    assert again.bill is not None and again.bill.device == plan.steps[-1].bill_after.device
 
 
 def test_no_card_is_written_unless_it_is_wanted(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
