@@ -10,7 +10,7 @@ Scalar = str | int | float | bool
 Value = Scalar | tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Text:
     """Words for a person, not yet in a language: a path into the knowledge (`texts/diagnosis/foreign/title`) whose
     entry is `{en, zh}`, and the values of its placeholders. `oomdoctor.texts.render` turns it into a sentence."""
@@ -34,7 +34,7 @@ class UserError(Exception):
 SOURCES = ("answer", "set", "run", "config", "log", "nvml", "catalogue", "assumed")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Fact:
     """One known value of the case.
 
@@ -58,7 +58,7 @@ class Fact:
         return self.source == "assumed"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Facts:
     """All facts of a case: for each key the one that wins, and those that lost against it."""
 
@@ -88,7 +88,7 @@ class Facts:
         return {key: fact.value for key, fact in self.won.items()}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Linear:
     """One kind of linear layer of a transformer block: its module name, features in and out, and what it reads.
 
@@ -105,7 +105,7 @@ class Linear:
     bias: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Architecture:
     """The shape of a decoder-only transformer, from its config.json and its family's traits (rules/families)."""
 
@@ -142,7 +142,7 @@ class Architecture:
     lora_targets: tuple[str, ...] = ()  # modules that PEFT adapts where no target is named; () = it must be named
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Lora:
     """Adapter settings. target_modules: module names of the family, or ("all-linear",)."""
 
@@ -153,7 +153,7 @@ class Lora:
     use_dora: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Run:
     """How the training is set up: the run card, typed. None is unknown."""
 
@@ -194,7 +194,7 @@ class Run:
     compute_capability: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Holder:
     """A process that holds GPU memory, as NVML or a crash message names it.
 
@@ -209,7 +209,7 @@ class Holder:
     user: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Gpu:
     """One card. total_bytes: what NVML or the crash message calls total; free_bytes: as of now, or of the crash."""
 
@@ -229,7 +229,7 @@ class Gpu:
     trouble: Text | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Machine:
     """What the run has. `source` says whether it is the case's own card: log | nvml | run | set | catalogue."""
 
@@ -247,7 +247,7 @@ class Machine:
         return min(seen, key=lambda gpu: gpu.total_bytes or 0) if seen else None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Crash:
     """What the log shows of the failure. Sizes in bytes; None is not in the log. kind and phase as in README."""
 
@@ -278,7 +278,7 @@ class Crash:
     proof: Mapping[str, int] = field(default_factory=dict)  # field -> the line that proves it
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Case:
     """One patient: what is known, what crashed, what it ran on, what was tried."""
 

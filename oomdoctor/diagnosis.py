@@ -29,7 +29,7 @@ GPU_KINDS = frozenset(
 OUTSIDE_TENSORS = frozenset({"allocator_slack", "context", "nccl", "paged_states"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Fragmentation:
     """Whether memory that the allocator holds but cannot use is a likely cause, and the figures that say so."""
 
@@ -37,7 +37,7 @@ class Fragmentation:
     why: Text
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Diagnosis:
     """cause: an id such as foreign_process, fragmentation, states_too_big, activations, logits, host_oom_killed.
 
@@ -56,7 +56,7 @@ class Diagnosis:
     impossible: tuple[Text, ...] = ()  # arithmetic that no smaller batch can change
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Evidence:
     """What a diagnosis rests on. static: weights, gradients and optimizer states of the run as it is."""
 
@@ -131,7 +131,8 @@ def _capped(evidence: Evidence) -> Finding | None:
     crash = evidence.crash
     if crash is None or crash.allowed_bytes is None:
         return None
-    because = Text("texts/diagnosis.capped.because", {"allowed": crash.allowed_bytes, "total": crash.total_bytes})
+    words = "because" if crash.total_bytes else "because_no_total"
+    because = Text(f"texts/diagnosis.capped.{words}", {"allowed": crash.allowed_bytes, "total": crash.total_bytes})
     return "capped", "high", (because,)
 
 

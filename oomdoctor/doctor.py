@@ -17,7 +17,7 @@ from oomdoctor.remedies.rules import all_rules
 from oomdoctor.sources.model import architecture_for, family_note, models_of_size
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Findings:
     """All that is known at the end of the line; what the reports render and the wizard walks through.
 
@@ -78,7 +78,7 @@ def examine(case: Case, live: Machine | None = None, prefer: str = "ladder", wit
         case=case,
         diagnosis=diagnose(_evidence(case, settings, architecture, bill, usable)),
         bill=bill,
-        missing=_missing(settings, architecture),
+        missing=_missing(settings, architecture) if _priced(case) else (),
         usable_bytes=usable,
         notes=(*notes, *_model_notes(case.facts, architecture)),
     )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from oomdoctor.case import Lora, Run, Text, UserError, Value
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(NamedTuple):
     """kind: text | choice | count (integer, at least 1) | number | flag | names (a list of words).
 
     choices: the values allowed (for `choice`). aliases: other spellings of a value.

@@ -170,4 +170,4 @@ def left_unexplained(line: Line | None, crash: Crash | None, settings: Settings)
     if fragmentation is None or not fragmentation.likely:
         return line
     rest = max(0, line.size.likely - (idle_bytes(crash) or 0))
-    return replace(line, size=Range(rest, rest, rest))
+    return line._replace(size=Range(rest, rest, rest))

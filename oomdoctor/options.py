@@ -12,7 +12,7 @@ from oomdoctor.case import Text, UserError
 from oomdoctor.plan import PREFERENCES
 from oomdoctor.texts import LANGUAGES, render
 
-CARDS = ("bill", "plan")
+COMMANDS = ("bill", "plan", "gpu", "resume", "schema", "rules")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -33,10 +33,12 @@ def language(arguments: Sequence[str], environment: Mapping[str, str] = os.envir
 
 def parse(arguments: Sequence[str], lang: str) -> argparse.Namespace:
     """The options of a command line. Raises UserError; `--help` prints and ends the program."""
-    return _parser(lang).parse_args(arguments)
+    asks_help = {"-h", "--help"} & set(arguments)
+    named = [name for name in COMMANDS if asks_help or name in arguments]  # each one's options take time to set up
+    return _parser(lang, named).parse_args(arguments)
 
 
-def _parser(lang: str) -> _Parser:
+def _parser(lang: str, named: Sequence[str]) -> _Parser:
     def words(name: str) -> str:
         return render(Text(f"texts/cli.{name}"), lang).replace("%", "%%")
 
@@ -45,6 +47,9 @@ def _parser(lang: str) -> _Parser:
     parser.add_argument("-h", "--help", action="help", help=words("help"))
     parser.add_argument("--version", action="version", version=f"oomdoctor {__version__}", help=words("version"))
     parser.add_argument("--from-log", metavar="FILE|DIR|-", help=words("from_log"))
+    if not named:
+        parser.set_defaults(command=None)
+        return parser
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title=words("commands"), parser_class=_Parser)
 
     def add(name: str) -> Any:
@@ -57,14 +62,13 @@ def _parser(lang: str) -> _Parser:
             allow_abbrev=False,
         )
 
-    add("bill").add_argument("cards", nargs="+", metavar="CARD.yaml", help=words("card"))
-    add("plan").add_argument("cards", nargs=1, metavar="CARD.yaml", help=words("card"))
-    add("gpu")
-    add("resume")
-    add("schema")
-    rules = add("rules")
-    rules.add_argument("action", choices=("list", "show", "lint"), help=words("rules_action"))
-    rules.add_argument("target", nargs="?", metavar="ID|DIR", help=words("rules_target"))
+    for name in named:
+        command = add(name)
+        if name in ("bill", "plan"):
+            command.add_argument("cards", nargs="+" if name == "bill" else 1, metavar="CARD.yaml", help=words("card"))
+        if name == "rules":
+            command.add_argument("action", choices=("list", "show", "lint"), help=words("rules_action"))
+            command.add_argument("target", nargs="?", metavar="ID|DIR", help=words("rules_target"))
     return parser
 
 

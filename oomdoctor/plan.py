@@ -23,7 +23,7 @@ NEGLIGIBLE_OF_PEAK, NEGLIGIBLE_OF_MISSING = 0.02, 0.25  # design of the ladder: 
 Settings = Mapping[str, Value]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Step:
     """One rule of the plan, applied. bill_after, saves_bytes, fits are None where no bill could be made.
 
@@ -40,7 +40,7 @@ class Step:
     notes: tuple[Text, ...] = ()  # what the numbers say about this step here
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Skip:
     """A rule that the plan does not use, and why, in numbers."""
 
@@ -48,7 +48,7 @@ class Skip:
     reason: Text
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
     """fits: None where the bill is unknown. settings: of the run after the last step."""
 
@@ -71,7 +71,7 @@ class Plan:
         return tuple(step.rule.id for step in self.steps)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Pricing:
     """How a set of settings is judged: its bill, the bytes that one card offers to it, and what is known besides.
 
@@ -133,8 +133,9 @@ def _climb(rules: list[Rule], settings: Settings, pricing: Pricing, prefer: str)
     plan = Plan(prefer=prefer, fits=pricing.fits(settings), settings=settings)
     waiting = [rule for rule in rules if plan.fits is not None or rule.rung <= LAST_RUNG]
     while not plan.fits:
+        facts = pricing.facts(plan.settings)
         for rule in waiting:
-            plan, steps_before = _take(rule, plan, pricing), len(plan.steps)
+            plan, steps_before = _take(rule, plan, facts, pricing), len(plan.steps)
             if len(plan.steps) > steps_before:
                 waiting.remove(rule)
                 break
@@ -143,9 +144,8 @@ def _climb(rules: list[Rule], settings: Settings, pricing: Pricing, prefer: str)
     return plan
 
 
-def _take(rule: Rule, plan: Plan, pricing: Pricing) -> Plan:
-    """The plan with this rule's step, or with the reason why it has none."""
-    facts = pricing.facts(plan.settings)
+def _take(rule: Rule, plan: Plan, facts: Settings, pricing: Pricing) -> Plan:
+    """The plan with this rule's step, or with the reason why it has none. facts: of the plan's settings."""
     verdict = check(rule.when, facts)
     if not verdict.applies:
         return _without(plan, rule, _silence(rule, verdict, facts))

@@ -13,7 +13,7 @@ from oomdoctor.plan import Plan, Pricing, Settings
 from oomdoctor.remedies.conditions import check
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Question:
     """key: the fact it yields. choices: the values to choose from (empty: free text). default: what is assumed until
     it is answered, and reason: why that. help: what the word means, for someone new to it."""

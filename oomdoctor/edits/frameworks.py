@@ -28,7 +28,7 @@ DEFAULT = "transformers"
 Settings = Mapping[str, Value]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Saying:
     """One run-card setting in a framework's words: settings and lines at a place; along: keys to write with it."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class How:
     """framework: transformers, trl, peft, bitsandbytes, accelerate, deepspeed, pytorch, shell.
 

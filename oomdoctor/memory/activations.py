@@ -7,7 +7,7 @@ queries and of keys, E bytes of what a linear layer puts out, R bytes of the res
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from oomdoctor.case import Linear
 from oomdoctor.memory import attention
@@ -20,8 +20,7 @@ _BNB_KEEPS_INPUT = (0, 44)  # bitsandbytes before it: a 4-bit layer keeps its in
 _BEFORE_ACTIVATION = ("relu", "relu2")  # these keep their result, which the next layer keeps as well
 
 
-@dataclass(frozen=True, slots=True)
-class Saved:
+class Saved(NamedTuple):
     """Bytes of one block. per_token: in all, by part; fixed: independent of the tokens (copies of weights)."""
 
     norms: float

@@ -5,7 +5,7 @@ Source: torch's SDPA dispatch (sdp_utils.cpp) and the saved tensors of each kern
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from oomdoctor.case import Architecture, Run
 from oomdoctor.memory.versions import Version
@@ -46,8 +46,7 @@ def _needs_mask(run: Run, arch: Architecture) -> bool:
     return window or padded
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """What attention runs in. number_bytes: of queries; length: tokens of one sequence; autocast: softmax is then fp32.
 
     output_needed: the output projection needs its input (it is trained); the fused kernels keep it in any case.

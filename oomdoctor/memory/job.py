@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from oomdoctor.case import Architecture, Lora, Run
 from oomdoctor.memory import attention
@@ -18,8 +18,7 @@ _PEFT_TAKES_DTYPE, _PEFT_UPCASTS = (0, 6), (0, 12)  # adapters take the dtype of
 _FREEZE_LAYERS = 2  # LLaMA-Factory's freeze_trainable_layers
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(NamedTuple):
     """One card's share of a run. Letters are those of the formulas; all `*_bytes` are bytes per number.
 
     loaded_bytes: W, weights that are not quantized. residual_bytes: R, the stream between the blocks.

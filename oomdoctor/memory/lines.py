@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(NamedTuple):
     """Bytes, as low, likely and high."""
 
     low: int
     likely: int
     high: int
 
-    def __add__(self, other: Range) -> Range:
-        return Range(self.low + other.low, self.likely + other.likely, self.high + other.high)
-
 
 NOTHING = Range(0, 0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """One line of the bill.
 
     key: weights | gradients | optimizer_states | activations | logits | temporaries | quantization_temporaries |
@@ -36,8 +31,7 @@ class Line:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class PhaseBill:
+class PhaseBill(NamedTuple):
     """The lines that are alive together at one phase's worst moment; their likely values sum to the device's figure."""
 
     phase: str
@@ -48,8 +42,7 @@ class PhaseBill:
         return total(line.size for line in self.lines)
 
 
-@dataclass(frozen=True, slots=True)
-class Bill:
+class Bill(NamedTuple):
     """Memory that one card of the run needs.
 
     phases: in the order they happen. phase: the one that peaks. allocated, reserved, device: the peak as
@@ -77,18 +70,14 @@ class Bill:
 def with_line(bill: Bill, line: Line) -> Bill:
     """The bill with one more line, alive in every phase; allocated, reserved and device all rise by it."""
     phases = tuple(PhaseBill(phase.phase, (*phase.lines, line)) for phase in bill.phases)
-    return replace(
-        bill,
+    return bill._replace(
         phases=phases,
-        allocated=bill.allocated + line.size,
-        reserved=bill.reserved + line.size,
-        device=bill.device + line.size,
+        allocated=total((bill.allocated, line.size)),
+        reserved=total((bill.reserved, line.size)),
+        device=total((bill.device, line.size)),
     )
 
 
 def total(sizes: Iterable[Range]) -> Range:
     """The sum of ranges, end by end."""
-    found = NOTHING
-    for size in sizes:
-        found += size
-    return found
+    return Range(*map(sum, zip(NOTHING, *sizes, strict=True)))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from oomdoctor.case import Architecture, Linear, Lora
 
@@ -17,8 +17,7 @@ _LONGEST_PATTERN, _OPEN_ENDED = 300, 4
 _SPECIAL = frozenset(r"\.*+?()[]{}|^$")
 
 
-@dataclass(frozen=True, slots=True)
-class Adapters:
+class Adapters(NamedTuple):
     """targets: adapted linears of one block. adapters: parameters of A, B (and DoRA's magnitudes) in the whole model;
     copies: parameters of whole modules that are trained beside their frozen originals (modules_to_save)."""
 

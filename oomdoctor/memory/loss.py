@@ -6,7 +6,7 @@ fp32 copy, log-softmax in fp32, and in backward two more fp32 tensors of that si
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from oomdoctor.memory.job import Job
 
@@ -17,8 +17,7 @@ _TRAINERS = ("transformers", "trl", "axolotl", "llamafactory", "ms-swift", "unsl
 _TRL_CHUNK = 256  # tokens that TRL's chunked_nll takes at a time, checkpointed
 
 
-@dataclass(frozen=True, slots=True)
-class Loss:
+class Loss(NamedTuple):
     """Bytes. kept: from the loss until its backward; forward, backward: alive at the peak of each, kept included."""
 
     kept: int

@@ -6,15 +6,14 @@ of parameters (traced: 62.76 GiB against 50.21 fused for Llama-2-7B), a for-loop
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from oomdoctor.memory.versions import Version
 
 _FUSED_BY_DEFAULT = ((4, 54), (2, 8))  # transformers, torch: `adamw_torch` stays foreach, the default is fused
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(NamedTuple):
     """per_parameter: state bytes where the state has a size of its own; dtypes: tensors of the parameter's dtype.
 
     workspace: parameter-sized tensors (of the parameter's dtype) alive within a step. paged: in managed memory, outside

@@ -7,7 +7,7 @@ simulator of the allocator that agrees with real snapshots, and from published p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from oomdoctor.memory.job import Job
 from oomdoctor.memory.lines import Range
@@ -31,8 +31,7 @@ _UNITS = (0, 3, 6)  # gathered units in the pools of side streams, which others 
 _LOADING = (20 * MIB, 60 * MIB, 300 * MIB)  # half-filled segments that loading leaves
 
 
-@dataclass(frozen=True, slots=True)
-class Traffic:
+class Traffic(NamedTuple):
     """What makes the allocator's slack, in bytes. logits, activations: with the batch; fixed: with the step.
 
     unit: one block as FSDP or ZeRO-3 gathers it. room: what the card has left, None where the card is unknown.

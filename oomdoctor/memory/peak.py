@@ -7,7 +7,7 @@ O step of the optimizer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from oomdoctor.memory import attention, sharding, trained
 from oomdoctor.memory.activations import Saved, mlp_width, norm_per_token, saved_by_block
@@ -19,8 +19,7 @@ from oomdoctor.memory.weights import counts
 _GPTQ_UNPACKING = 4 + 1 + 2
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(NamedTuple):
     """Bytes alive beside weights, states and buffers."""
 
     name: str
@@ -40,8 +39,7 @@ class Moment:
         return kept + self.temporaries + self.dequantized + self.cast
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """What the moments are made of, in bytes. kept: by all blocks until backward; again: of a block run again."""
 
     job: Job

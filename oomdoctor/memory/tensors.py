@@ -8,7 +8,7 @@ backends print the size asked for.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from oomdoctor.case import Architecture, Run
 from oomdoctor.memory import sharding
@@ -24,8 +24,7 @@ _ANYTHING = (2 * MIB, 20 * MIB)
 _DTYPES = {1: "uint8", 2: "bfloat16", 4: "float32"}
 
 
-@dataclass(frozen=True, slots=True)
-class Tensor:
+class Tensor(NamedTuple):
     """name: `logits (fp32)`; shape in elements; dtype as torch calls it; bytes as the allocator is asked for."""
 
     name: str

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from oomdoctor.memory import optimizer
 from oomdoctor.memory.job import Job
 from oomdoctor.memory.weights import counts, layer_parameters
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """Trained parameters of one dtype."""
 
     parameters: int

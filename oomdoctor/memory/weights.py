@@ -5,7 +5,7 @@ Source of the counts: the modules themselves (`sum(p.numel() for p in model.para
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from oomdoctor.case import Architecture, Linear
 
@@ -26,8 +26,7 @@ QUANTIZED_BYTES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(NamedTuple):
     """Parameters by the way they are treated. blocks: weights of the blocks' linears (what gets quantized)."""
 
     blocks: int

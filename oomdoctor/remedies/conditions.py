@@ -8,8 +8,7 @@ whose fact is None, is unknown, and by Kleene's rules the whole is unknown only 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from oomdoctor.case import Value
 from oomdoctor.units import parse_size, version_key
@@ -18,8 +17,7 @@ APPLIES, SILENT, UNKNOWN = "applies", "silent", "unknown"
 JUNCTIONS = ("all", "any", "not")
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """outcome: applies | silent | unknown. key, value: the fact that decided (for silent: that says no).
 
     because: the keys that are unknown and could decide, in the order of the condition; empty unless unknown.
@@ -80,7 +78,7 @@ def _any(parts: Sequence[Verdict]) -> Verdict:
 
 def _not(part: Verdict) -> Verdict:
     flipped = {APPLIES: SILENT, SILENT: APPLIES, UNKNOWN: UNKNOWN}
-    return replace(part, outcome=flipped[part.outcome])
+    return part._replace(outcome=flipped[part.outcome])
 
 
 def _unknown(parts: Sequence[Verdict]) -> Verdict | None:

@@ -17,7 +17,7 @@ _ORDERS = ("above", "below", "at_least", "at_most")
 _ALL_OPERATORS = (*OPERATORS, "known")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Finding:
     """Something wrong at a place; `what` and `values` make its sentence in texts/remedies."""
 

@@ -30,7 +30,7 @@ FEWEST_CASES = 4
 Place = knowledge.Place
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Problem:
     """What is wrong in a file of rules. line: from 1."""
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from oomdoctor.case import Text, Value
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(NamedTuple):
     """time: share of run time added, low and high (negative is faster). quality, data: none | small | some.
     effort: low | medium | high. money: the step costs hardware."""
 
@@ -21,7 +20,7 @@ class Cost:
     money: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Rule:
     """One entry of rules/fixes.
 
@@ -52,8 +51,7 @@ class Rule:
         return self.loses is None and not self.cost.money
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(NamedTuple):
     """A rule worked out for one run: the settings that change, old (None: was unknown) and new."""
 
     rule: Rule

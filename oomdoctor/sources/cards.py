@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 from oomdoctor import knowledge
 from oomdoctor.case import Text, UserError
@@ -23,8 +23,7 @@ _SAME_SIZE = 0.07  # share by which GB and GiB, or the card and what is left of 
 _DRIVER_MIB, _DRIVER_SHARE = 200, 0.005
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
+class Card(NamedTuple):
     """name: as nvidia-smi writes it. total_bytes: what torch calls total. estimated: that figure is not a measured one.
     memory_bytes: what nvidia-smi calls total."""
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from oomdoctor import knowledge
 from oomdoctor.case import Architecture, Text, UserError, Value
@@ -24,8 +23,7 @@ _CHECKPOINT = re.compile(r"checkpoint[-_]?[0-9]*|epoch[-_]?[0-9]+|final|merged|m
 _PREFIX = "architecture."
 
 
-@dataclass(frozen=True, slots=True)
-class FoundModel:
+class FoundModel(NamedTuple):
     """name: as the catalogue writes it, or the path. config: config.json keys. reference: where it is from.
 
     derived: only the beginning of the name asked for is this model's; a fine-tuned copy, most likely.
@@ -156,12 +154,14 @@ def _unreadable(path: str, why: Text | str) -> UserError:
 
 
 def _in_catalogue(name: str) -> FoundModel | None:
+    models = knowledge.load("models")
+    if name in models:  # spares the index, which takes longer than all the rest
+        return FoundModel(name, models[name]["config"], f"catalogue:{name}")
     index = _index()
     for spelling, derived in _spellings(name):
         if spelling in index:
             model = index[spelling]
-            config = knowledge.load("models")[model]["config"]
-            return FoundModel(model, config, f"catalogue:{model}", derived)
+            return FoundModel(model, models[model]["config"], f"catalogue:{model}", derived)
     return None
 
 

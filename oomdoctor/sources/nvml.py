@@ -26,7 +26,7 @@ _CARD_TROUBLE = {4: "card_no_permission", 15: "lost", 16: "lost"}  # 16: reset r
 _SM_CLOCK = 1  # NVML_CLOCK_SM
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Reading:
     """One NVML device: the cards to show for it (itself, or its MIG slices), and what their numbering depends on."""
 

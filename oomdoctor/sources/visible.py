@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Slot:
     """One card as NVML numbers it. uuids: its own, and those of its MIG slices. speed: to find the fastest one."""
 

@@ -15,7 +15,7 @@ SIZE_LIMIT = 1024 * 1024  # bytes; a run card has some hundred, the largest publ
 _DEPTH_LIMIT = 12  # levels; a config.json of a model with pictures has 4
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Scalar:
     """text: as written, without quotes; quoted: it stood in quotes, so that it is text and never null or a number."""
 
@@ -24,7 +24,7 @@ class Scalar:
     quoted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Items:
     """A list."""
 
@@ -32,7 +32,7 @@ class Items:
     line: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Pairs:
     """A mapping in the order of the file; a key may stand twice."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from oomdoctor.case import Crash
 from oomdoctor.sources.log.clean import clean_lines
@@ -13,8 +13,7 @@ from oomdoctor.sources.log.sheet import sheet_of
 from oomdoctor.sources.log.story import tell
 
 
-@dataclass(frozen=True, slots=True)
-class LogReading:
+class LogReading(NamedTuple):
     """crash: None where the log shows no lack of memory and nothing that is taken for one. lines: the clean lines.
 
     A recognised look-alike is a crash of kind `not_oom`, with the signature that says what it is. lines hold the whole
@@ -40,7 +39,7 @@ def _folder_lines(folder: str) -> list[Line]:
     for path in log_files(folder):
         rank = rank_of(os.path.relpath(path, folder))
         lines += (
-            line if line.rank is not None or rank is None else replace(line, rank=rank)
+            line if line.rank is not None or rank is None else line._replace(rank=rank)
             for line in clean_lines(read_regions(path))
         )
     return lines

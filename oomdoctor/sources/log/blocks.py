@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from oomdoctor.sources.log import commandline
 from oomdoctor.sources.log.page import LINE_LIMIT, Page
@@ -36,8 +35,7 @@ _OPEN = re.compile(r"\w\(|\{")  # a repr begins: `Name(` or `{`
 _SOURCE = re.compile(r"\s*(?:-+> ?)?\d+ {2,}\S|\s*❱|\s*[│|]|  +(?:File \"|\^|def |return |self\.)")
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """One printed setting. at: its line's place in the page; key: flat, with dots where it is nested."""
 
     at: int
@@ -45,8 +43,7 @@ class Setting:
     value: str
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(NamedTuple):
     """Settings that were printed together. kind: command | yaml | json | repr | dotted.
 
     first, last: the places of its lines; text: a command's beginning; program: the command names a known program.

@@ -15,7 +15,7 @@ from oomdoctor.sources.log.signatures import Hit, find_hits
 Key = tuple[str, int | str] | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Failure:
     """One failure, as all the messages that tell of it. key: the rank, process or card that it belongs to."""
 

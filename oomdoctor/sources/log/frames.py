@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from oomdoctor.sources.log.lines import Line
 
@@ -14,8 +14,7 @@ FARTHEST = 1500  # lines of one traceback: the deepest have about 200 frames of 
 BELOW = 4  # lines between a message and a traceback that is printed after it
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(NamedTuple):
     """One frame. path: of the file, as printed. line: 0 where it is not printed. code: the source line, if printed."""
 
     path: str
@@ -69,8 +68,7 @@ def _code(lines: Sequence[Line], index: int) -> str:
     return following[0].text.strip() if following and following[0].text.startswith("    ") else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Traceback:
+class Traceback(NamedTuple):
     """frames: innermost last. places: the index of each frame's line. head: the line that it starts under."""
 
     frames: tuple[Frame, ...] = ()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from oomdoctor.case import Holder
 from oomdoctor.sources.log.lines import Line
@@ -52,8 +53,7 @@ def _myself(hit: Hit) -> Holder | None:
     return nearest if excess <= MOST_BESIDE or (nearest.bytes or 0) + allocated > used + ROUNDING else None
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(NamedTuple):
     """An nvidia-smi table: total bytes by card, the processes by card, and the lines of each. line: index."""
 
     total: dict[int, int]

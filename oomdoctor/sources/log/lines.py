@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """One line without wrappers (escapes, rank prefixes, timestamps, carriage returns).
 
     number: the line of the file that it stands on, from 1. rank: the rank that its prefix names, if any.

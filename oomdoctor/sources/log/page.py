@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, islice
+from typing import NamedTuple
 
 from oomdoctor.case import Value
 from oomdoctor.sources.log.lines import Line
@@ -13,8 +13,7 @@ from oomdoctor.sources.log.lines import Line
 LINE_LIMIT = 20_000  # characters of a line that are read: a printed TrainingArguments has about 6 000
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(NamedTuple):
     """A value that a line states (or, where `inferred`, only hints at). at: the line's place in the page, from 0."""
 
     at: int
@@ -23,8 +22,7 @@ class Finding:
     inferred: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(NamedTuple):
     """lines: what was read; text: their texts joined by line feeds; starts: where each line starts in it."""
 
     lines: Sequence[Line]

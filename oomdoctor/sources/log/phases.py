@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from oomdoctor import knowledge
 from oomdoctor.sources.log.frames import Frame
@@ -19,8 +18,7 @@ _CALL = re.compile(r"(\w+)\(")
 _FINISHED = re.compile(r"\b100%|\b(\d+)/\1\b")
 
 
-@dataclass(frozen=True, slots=True)
-class Marker:
+class Marker(NamedTuple):
     """A frame that decides: names of functions (`*` is any characters) and parts of paths. None fits everything."""
 
     phase: str

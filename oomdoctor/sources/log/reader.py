@@ -11,8 +11,7 @@ import sys
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from oomdoctor.case import Text, UserError
 
@@ -29,8 +28,7 @@ FIRST_SPOTS, LAST_SPOTS = 8, 24
 NEEDLE = b"ut of memory"
 
 
-@dataclass(frozen=True, slots=True)
-class Region:
+class Region(NamedTuple):
     """A stretch of a log. line: the number of its first line. whole_start: it begins at the start of that line."""
 
     line: int

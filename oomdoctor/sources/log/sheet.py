@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
+from typing import NamedTuple
 
 from oomdoctor.sources.log.lines import Line
 
@@ -13,8 +13,7 @@ from oomdoctor.sources.log.lines import Line
 PLACES = 128
 
 
-@dataclass(frozen=True, slots=True)
-class Sheet:
+class Sheet(NamedTuple):
     """lines: all of them. text: the same, all white space taken out. starts: where each line begins in it."""
 
     lines: Sequence[Line]

@@ -69,7 +69,7 @@ _ELEMENT = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Hit:
     """A message that was recognised. first, last: indices of its lines. fields: of the crash, by name; known only."""
 
