@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+# What an empty mapping defaults to: one for all, and nobody can write to it.
+EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 Scalar = str | int | float | bool
 Value = Scalar | tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Text:
+class Text(NamedTuple):
     """Words for a person, not yet in a language: a path into the knowledge (`texts/diagnosis/foreign/title`) whose
     entry is `{en, zh}`, and the values of its placeholders. `oomdoctor.texts.render` turns it into a sentence."""
 
     path: str
-    values: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, Any] = EMPTY
 
 
 class UserError(Exception):
@@ -34,8 +36,7 @@ class UserError(Exception):
 SOURCES = ("answer", "set", "run", "config", "log", "nvml", "catalogue", "assumed")
 
 
-@dataclass(frozen=True)
-class Fact:
+class Fact(NamedTuple):
     """One known value of the case.
 
     key: a run-card key (`max_length`, `lora.r`, `gpus.name`); see `oomdoctor.fields`.
@@ -58,11 +59,10 @@ class Fact:
         return self.source == "assumed"
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(NamedTuple):
     """All facts of a case: for each key the one that wins, and those that lost against it."""
 
-    won: Mapping[str, Fact] = field(default_factory=dict)
+    won: Mapping[str, Fact] = EMPTY
     lost: tuple[Fact, ...] = ()
 
     def add(self, new: Iterable[Fact]) -> Facts:
@@ -88,8 +88,7 @@ class Facts:
         return {key: fact.value for key, fact in self.won.items()}
 
 
-@dataclass(frozen=True)
-class Linear:
+class Linear(NamedTuple):
     """One kind of linear layer of a transformer block: its module name, features in and out, and what it reads.
 
     reads: `attn_in` (normalised block input), `attn_out`, `mlp_in`, `mlp_mid` (the activation's output). Layers that
@@ -101,12 +100,11 @@ class Linear:
     outputs: int
     reads: str
     short: str = ""
-    count: int = 1
+    count: int = 1  # type: ignore[assignment]  # tuple.count is of no use here
     bias: bool = False
 
 
-@dataclass(frozen=True)
-class Architecture:
+class Architecture(NamedTuple):
     """The shape of a decoder-only transformer, from its config.json and its family's traits (rules/families)."""
 
     model_type: str
@@ -142,8 +140,7 @@ class Architecture:
     lora_targets: tuple[str, ...] = ()  # modules that PEFT adapts where no target is named; () = it must be named
 
 
-@dataclass(frozen=True)
-class Lora:
+class Lora(NamedTuple):
     """Adapter settings. target_modules: module names of the family, or ("all-linear",)."""
 
     r: int = 8
@@ -153,14 +150,13 @@ class Lora:
     use_dora: bool = False
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(NamedTuple):
     """How the training is set up: the run card, typed. None is unknown."""
 
     model: str | None = None
     task: str | None = None
     framework: str | None = None
-    versions: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = EMPTY
     method: str | None = None  # full | lora | freeze
     lora: Lora | None = None
     torch_dtype: str | None = None  # dtype of the loaded weights
@@ -194,8 +190,7 @@ class Run:
     compute_capability: float | None = None
 
 
-@dataclass(frozen=True)
-class Holder:
+class Holder(NamedTuple):
     """A process that holds GPU memory, as NVML or a crash message names it.
 
     what: desktop | own (this user's leftover) | other | self (the crashed program) | sibling (another rank) | unknown.
@@ -209,11 +204,10 @@ class Holder:
     user: str | None = None
 
 
-@dataclass(frozen=True)
-class Gpu:
+class Gpu(NamedTuple):
     """One card. total_bytes: what NVML or the crash message calls total; free_bytes: as of now, or of the crash."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # tuple.index is of no use here
     name: str | None = None
     total_bytes: int | None = None
     free_bytes: int | None = None
@@ -229,8 +223,7 @@ class Gpu:
     trouble: Text | None = None
 
 
-@dataclass(frozen=True)
-class Machine:
+class Machine(NamedTuple):
     """What the run has. `source` says whether it is the case's own card: log | nvml | run | set | catalogue."""
 
     gpus: tuple[Gpu, ...] = ()
@@ -247,8 +240,7 @@ class Machine:
         return min(seen, key=lambda gpu: gpu.total_bytes or 0) if seen else None
 
 
-@dataclass(frozen=True)
-class Crash:
+class Crash(NamedTuple):
     """What the log shows of the failure. Sizes in bytes; None is not in the log. kind and phase as in README."""
 
     kind: str
@@ -275,20 +267,19 @@ class Crash:
     recovered: tuple[int, ...] = ()  # lines of failures that were survived
     frames: tuple[str, ...] = ()  # innermost last, `path:line in function`
     signature: str | None = None  # id in rules/signatures
-    proof: Mapping[str, int] = field(default_factory=dict)  # field -> the line that proves it
+    proof: Mapping[str, int] = EMPTY  # field -> the line that proves it
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """One patient: what is known, what crashed, what it ran on, what was tried."""
 
-    facts: Facts = field(default_factory=Facts)
+    facts: Facts = Facts()
     crash: Crash | None = None
-    machine: Machine = field(default_factory=Machine)
+    machine: Machine = Machine()
     origin: str | None = None  # the log or card it started from
     tried: tuple[str, ...] = ()  # rule ids that were applied and did not help
     unknown_answers: tuple[str, ...] = ()  # keys the person does not know
 
     def know(self, new: Iterable[Fact]) -> Case:
         """The same case with more facts."""
-        return replace(self, facts=self.facts.add(new))
+        return self._replace(facts=self.facts.add(new))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from oomdoctor import doctor, options
@@ -251,7 +250,7 @@ def _print(findings: Findings, chosen: Namespace, lang: str) -> None:
 
 def _print_bill(findings: Findings, chosen: Namespace, lang: str) -> None:
     if chosen.json:
-        _print_json(document.document(replace(findings, plan=None), lang))
+        _print_json(document.document(findings._replace(plan=None), lang))
     elif findings.bill is not None:
         _terminal().show_bill(findings.bill, findings.usable_bytes, lang, _console(chosen))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from oomdoctor.case import Crash, Machine, Text
 from oomdoctor.memory.lines import Bill, Line, total
@@ -29,16 +29,14 @@ GPU_KINDS = frozenset(
 OUTSIDE_TENSORS = frozenset({"allocator_slack", "context", "nccl", "paged_states"})
 
 
-@dataclass(frozen=True)
-class Fragmentation:
+class Fragmentation(NamedTuple):
     """Whether memory that the allocator holds but cannot use is a likely cause, and the figures that say so."""
 
     likely: bool
     why: Text
 
 
-@dataclass(frozen=True)
-class Diagnosis:
+class Diagnosis(NamedTuple):
     """cause: an id such as foreign_process, fragmentation, states_too_big, activations, logits, host_oom_killed.
 
     because: the sentences that lead to it, each with its numbers. used_bytes: what torch had in use at the crash;
@@ -56,8 +54,7 @@ class Diagnosis:
     impossible: tuple[Text, ...] = ()  # arithmetic that no smaller batch can change
 
 
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(NamedTuple):
     """What a diagnosis rests on. static: weights, gradients and optimizer states of the run as it is."""
 
     crash: Crash | None

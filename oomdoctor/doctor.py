@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from oomdoctor import calibration, machines
 from oomdoctor.case import SOURCES, Architecture, Case, Fact, Facts, Machine, Run, Text, UserError, Value
@@ -17,8 +17,7 @@ from oomdoctor.remedies.rules import all_rules
 from oomdoctor.sources.model import architecture_for, family_note, models_of_size
 
 
-@dataclass(frozen=True)
-class Findings:
+class Findings(NamedTuple):
     """All that is known at the end of the line; what the reports render and the wizard walks through.
 
     case: with the assumed facts filled in. bill: of the run as it is, None where it cannot be made (missing says
@@ -132,7 +131,7 @@ def _completed(case: Case, live: Machine | None) -> tuple[Case, tuple[Text, ...]
     if disproved is not None:  # what else was assumed may have rested on it
         facts = assumptions(case.facts.add([disproved]), circumstances)
     longer = calibration.longer(facts, case.crash, lambda tried: _bill(case, tried, architecture, None))
-    return replace(case, facts=facts.add([longer] if longer else [])), notes
+    return case._replace(facts=facts.add([longer] if longer else [])), notes
 
 
 def _weights_of(facts: Facts, architecture: Architecture | None) -> calibration.Weights:
@@ -151,11 +150,10 @@ def _weights_of(facts: Facts, architecture: Architecture | None) -> calibration.
 def _planned(findings: Findings, settings: Settings, pricing: Pricing, prefer: str) -> Findings:
     rules = [rule for rule in all_rules() if rule.id not in findings.case.tried]
     known = {**pricing.circumstances, **_verdicts(findings.diagnosis)}
-    pricing = replace(pricing, circumstances=known)
+    pricing = pricing._replace(circumstances=known)
     plans = {order: make_plan(rules, settings, pricing, order) for order in PREFERENCES}
     plan = with_edits(plans.pop(prefer), settings)
-    return replace(
-        findings,
+    return findings._replace(
         plan=plan,
         alternatives=tuple(plans.values()),
         questions=open_questions(findings.case.facts, findings.missing, plan, settings, pricing),
@@ -225,7 +223,7 @@ def _evidence(
         tensors = match(asked, tensors_of(run, architecture)) if asked else ()
     except Missing:
         return evidence
-    return replace(evidence, static=static, tensors=tensors)
+    return evidence._replace(static=static, tensors=tensors)
 
 
 def _circumstances(case: Case) -> dict[str, Value]:

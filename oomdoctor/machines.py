@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from oomdoctor.case import SOURCES, Case, Crash, Fact, Gpu, Machine, Text, UserError, Value
 from oomdoctor.diagnosis import UNLISTED_DESKTOP, foreign_bytes, fragmentation_of, idle_bytes, unlisted_bytes
@@ -45,7 +44,7 @@ def settled(case: Case, live: Machine | None) -> tuple[Case, tuple[Text, ...]]:
         return _from_live(case, live, seen), live.notes
     same = [gpu for gpu in seen if _is_the_card(gpu, case)]
     if same:
-        return replace(case, machine=replace(live, gpus=tuple(same), source="nvml")), live.notes
+        return case._replace(machine=live._replace(gpus=tuple(same), source="nvml")), live.notes
     aside = Text("texts/doctor.live_card_left_aside", {"names": [gpu.name or "?" for gpu in live.gpus]})
     return case, (*live.notes, aside)
 
@@ -80,7 +79,7 @@ def _weight(named: Fact, case: Case) -> str:
 
 def _from_live(case: Case, live: Machine, seen: list[Gpu]) -> Case:
     if not seen:
-        return replace(case, machine=live)
+        return case._replace(machine=live)
     gpu = min(seen, key=lambda gpu: gpu.total_bytes or 0)
     total = (gpu.total_bytes or 0) - (gpu.reserved_bytes or 0)
     facts = [Fact("gpus.memory_mib", round(total / MIB), "nvml"), Fact("gpus.count", len(seen), "nvml")]
@@ -90,7 +89,7 @@ def _from_live(case: Case, live: Machine, seen: list[Gpu]) -> Case:
         facts.append(Fact("gpus.compute_capability", gpu.compute_capability, "nvml"))
     if live.host_ram_bytes:
         facts.append(Fact("host_ram_gib", round(live.host_ram_bytes / GIB, 1), "nvml"))
-    return replace(case.know(facts), machine=live)
+    return case.know(facts)._replace(machine=live)
 
 
 def _is_the_card(gpu: Gpu, case: Case) -> bool:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-from oomdoctor.case import Text, Value
+from oomdoctor.case import EMPTY, Text, Value
 from oomdoctor.edits.how import How
 from oomdoctor.edits.render import hows
 from oomdoctor.fields import FIELDS
@@ -23,8 +23,7 @@ NEGLIGIBLE_OF_PEAK, NEGLIGIBLE_OF_MISSING = 0.02, 0.25  # design of the ladder: 
 Settings = Mapping[str, Value]
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """One rule of the plan, applied. bill_after, saves_bytes, fits are None where no bill could be made.
 
     saves_bytes: what the run needs less of the card, and what others give back of it.
@@ -40,23 +39,21 @@ class Step:
     notes: tuple[Text, ...] = ()  # what the numbers say about this step here
 
 
-@dataclass(frozen=True)
-class Skip:
+class Skip(NamedTuple):
     """A rule that the plan does not use, and why, in numbers."""
 
     rule: Rule
     reason: Text
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """fits: None where the bill is unknown. settings: of the run after the last step."""
 
     prefer: str = "ladder"
     fits: bool | None = None
     steps: tuple[Step, ...] = ()
     skipped: tuple[Skip, ...] = ()
-    settings: Settings = field(default_factory=dict)
+    settings: Settings = EMPTY
 
     @property
     def time_factor(self) -> tuple[float, float]:
@@ -71,8 +68,7 @@ class Plan:
         return tuple(step.rule.id for step in self.steps)
 
 
-@dataclass(frozen=True)
-class Pricing:
+class Pricing(NamedTuple):
     """How a set of settings is judged: its bill, the bytes that one card offers to it, and what is known besides.
 
     bill and usable give None where they are unknown. circumstances: facts that no rule changes (`crash.*`, `phase`).
@@ -80,7 +76,7 @@ class Pricing:
 
     bill: Callable[[Settings], Bill | None]
     usable: Callable[[Settings], int | None]
-    circumstances: Settings = field(default_factory=dict)
+    circumstances: Settings = EMPTY
 
     def fits(self, settings: Settings) -> bool | None:
         return fits(self.bill(settings), self.usable(settings))
@@ -115,9 +111,9 @@ def with_edits(plan: Plan, settings: Settings) -> Plan:
     """The plan with the exact edit of each step. settings: of the run before the first step."""
     steps = []
     for step in plan.steps:
-        steps.append(replace(step, how=hows(step.change, step.before, settings, step.rule.id)))
+        steps.append(step._replace(how=hows(step.change, step.before, settings, step.rule.id)))
         settings = {**settings, **step.change}
-    return replace(plan, steps=tuple(steps))
+    return plan._replace(steps=tuple(steps))
 
 
 def _order(rule: Rule, facts: Settings, prefer: str) -> tuple[float, float]:
@@ -161,13 +157,13 @@ def _without(plan: Plan, rule: Rule, reason: Text | None) -> Plan:
     if reason is None:
         return plan
     others = tuple(skip for skip in plan.skipped if skip.rule.id != rule.id)
-    return replace(plan, skipped=(*others, Skip(rule, reason)))
+    return plan._replace(skipped=(*others, Skip(rule, reason)))
 
 
 def _with_step(plan: Plan, step: Step) -> Plan:
     settings = {**plan.settings, **step.change}
     skipped = tuple(skip for skip in plan.skipped if skip.rule.id != step.rule.id)
-    return replace(plan, steps=(*plan.steps, step), skipped=skipped, settings=settings, fits=step.fits)
+    return plan._replace(steps=(*plan.steps, step), skipped=skipped, settings=settings, fits=step.fits)
 
 
 def _step(applied: Applied, settings: Settings, pricing: Pricing) -> Step:
@@ -186,7 +182,7 @@ def _step(applied: Applied, settings: Settings, pricing: Pricing) -> Step:
     )
     if was is None or now is None or not applied.change:
         return step
-    return replace(step, saves_bytes=needed_bytes(was) - needed_bytes(now) + _freed(step, settings, pricing))
+    return step._replace(saves_bytes=needed_bytes(was) - needed_bytes(now) + _freed(step, settings, pricing))
 
 
 def _silence(rule: Rule, verdict: Verdict, facts: Settings) -> Text | None:

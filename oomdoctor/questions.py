@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from oomdoctor import knowledge
 from oomdoctor.case import Fact, Facts, Text, Value
@@ -13,8 +12,7 @@ from oomdoctor.plan import Plan, Pricing, Settings
 from oomdoctor.remedies.conditions import check
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(NamedTuple):
     """key: the fact it yields. choices: the values to choose from (empty: free text). default: what is assumed until
     it is answered, and reason: why that. help: what the word means, for someone new to it."""
 

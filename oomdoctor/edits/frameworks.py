@@ -16,11 +16,10 @@ Of several ways with the same place the first that holds is taken.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from oomdoctor import knowledge
-from oomdoctor.case import Value
+from oomdoctor.case import EMPTY, Value
 from oomdoctor.edits.modules import module_names
 from oomdoctor.units import version_key
 
@@ -28,12 +27,11 @@ DEFAULT = "transformers"
 Settings = Mapping[str, Value]
 
 
-@dataclass(frozen=True)
-class Saying:
+class Saying(NamedTuple):
     """One run-card setting in a framework's words: settings and lines at a place; along: keys to write with it."""
 
     place: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = EMPTY
     lines: tuple[str, ...] = ()
     along: tuple[str, ...] = ()
 

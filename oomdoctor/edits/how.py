@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
+
+from oomdoctor.case import EMPTY
 
 
-@dataclass(frozen=True)
-class How:
+class How(NamedTuple):
     """framework: transformers, trl, peft, bitsandbytes, accelerate, deepspeed, pytorch, shell.
 
     file: where it belongs (`TrainingArguments`, `BitsAndBytesConfig`, `ds_config.json`, `shell`). settings: key and
@@ -17,6 +17,6 @@ class How:
 
     framework: str
     file: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = EMPTY
     before: str | None = None
     after: str = ""

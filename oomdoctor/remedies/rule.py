@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from oomdoctor.case import Text, Value
+from oomdoctor.case import EMPTY, Text, Value
 
 
 class Cost(NamedTuple):
@@ -20,8 +19,7 @@ class Cost(NamedTuple):
     money: bool = False
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(NamedTuple):
     """One entry of rules/fixes.
 
     rung: its place on the ladder: 0 repairs; 1 to 6 the ladder; 7 and up the ways beyond.
@@ -37,8 +35,8 @@ class Rule:
     title: Text
     why: Text
     when: Mapping[str, Any]
-    change: Mapping[str, Any] = field(default_factory=dict)
-    cost: Cost = field(default_factory=Cost)
+    change: Mapping[str, Any] = EMPTY
+    cost: Cost = Cost()
     loses: Text | None = None
     afterwards: tuple[Text, ...] = ()
     priced: bool = True

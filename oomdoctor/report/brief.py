@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from oomdoctor.case import Crash, Text
 from oomdoctor.doctor import Findings
@@ -66,8 +65,8 @@ def _is_in_the_bill(text: Text, bill: Bill | None) -> bool:
 def _without_formulas(text: Text) -> Text:
     if text.path != "texts/diagnosis.impossible":
         return text
-    parts = [replace(part, path="texts/report.part") for part in text.values["parts"]]
-    return replace(text, values={**text.values, "parts": parts})
+    parts = [part._replace(path="texts/report.part") for part in text.values["parts"]]
+    return text._replace(values={**text.values, "parts": parts})
 
 
 def bill_brief(page: Page, findings: Findings) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from oomdoctor.case import Text
 from oomdoctor.plan import Plan, Skip, Step
@@ -24,7 +23,7 @@ def skipped_section(page: Page, skipped: Iterable[Skip]) -> None:
 def _in_words(page: Page, reason: Text) -> Text:
     """The reason with keys that no run card has in words."""
     key = reason.values.get("key")
-    return reason if key is None else replace(reason, values={**reason.values, "key": key_text(page, str(key))})
+    return reason if key is None else reason._replace(values={**reason.values, "key": key_text(page, str(key))})
 
 
 def _plain_from_the_crash(skip: Skip) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 from oomdoctor.case import Gpu, Machine, Text
@@ -31,14 +30,14 @@ def read_machine(environ: Mapping[str, str] | None = None) -> Machine:
     try:
         return _with_cards(machine, environ)
     except Exception as error:  # a broken driver or package must not end the diagnosis of a log
-        return replace(machine, notes=(library_trouble(error),))
+        return machine._replace(notes=(library_trouble(error),))
 
 
 def _with_cards(machine: Machine, environ: Mapping[str, str]) -> Machine:
     try:
         import pynvml
     except ImportError:
-        return replace(machine, notes=(Text("texts/gpu.no_pynvml"),))
+        return machine._replace(notes=(Text("texts/gpu.no_pynvml"),))
     pynvml.nvmlInit()
     try:
         readings = [read_card(pynvml, index) for index in range(min(pynvml.nvmlDeviceGetCount(), _MOST_CARDS))]
@@ -49,7 +48,7 @@ def _with_cards(machine: Machine, environ: Mapping[str, str]) -> Machine:
     gpus = _numbered(readings, environ)
     if _is_wsl(environ):
         gpus = tuple(_under_wsl(gpu) for gpu in gpus)
-    return replace(machine, gpus=gpus, driver=driver, notes=tuple(_notes(readings, gpus, environ)))
+    return machine._replace(gpus=gpus, driver=driver, notes=tuple(_notes(readings, gpus, environ)))
 
 
 def _numbered(readings: Sequence[Reading], environ: Mapping[str, str]) -> tuple[Gpu, ...]:
@@ -60,14 +59,14 @@ def _numbered(readings: Sequence[Reading], environ: Mapping[str, str]) -> tuple[
         for gpu in reading.gpus:
             uuid = gpu.uuid or reading.slot.uuid
             number = order.index(uuid) if uuid in order and gpu.total_bytes else None
-            found.append(replace(gpu, visible=number is not None, cuda_index=number))
+            found.append(gpu._replace(visible=number is not None, cuda_index=number))
     return tuple(found)
 
 
 def _under_wsl(gpu: Gpu) -> Gpu:
     """NVML in WSL does not see what Windows holds of the card, its desktop above all; a note says so."""
     said = gpu.trouble is not None and gpu.trouble.path in _SAID_BY_WSL
-    return replace(gpu, desktop_bytes=None, trouble=None if said else gpu.trouble)
+    return gpu._replace(desktop_bytes=None, trouble=None if said else gpu.trouble)
 
 
 def _notes(readings: Sequence[Reading], gpus: Sequence[Gpu], environ: Mapping[str, str]) -> Iterator[Text]:

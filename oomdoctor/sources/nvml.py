@@ -7,7 +7,7 @@ v1 counts it as used.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from oomdoctor.case import Gpu, Holder, Text
@@ -53,7 +53,7 @@ def read_card(nvml: Any, index: int) -> Reading:
     slices = tuple(_mig_slices(nvml, handle, index))
     uuids = tuple(mig.uuid or "" for mig in slices)
     slot = Slot(gpu.uuid or f"GPU-{index}", gpu.name or "", _speed(nvml, handle, gpu), uuids, mig=True)
-    return Reading(slot, slices or (replace(gpu, mig=True, trouble=_text("mig_empty", index)),))
+    return Reading(slot, slices or (gpu._replace(mig=True, trouble=_text("mig_empty", index)),))
 
 
 def _failed(index: int, error: Exception) -> Reading:
@@ -66,7 +66,7 @@ def _mig_slices(nvml: Any, handle: Any, index: int) -> Iterator[Gpu]:
         mig = _ask(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", handle, place)
         if mig is not None:
             gpu = _read(nvml, mig, index)
-            yield replace(gpu, mig=True, trouble=gpu.trouble or _text("mig", index))
+            yield gpu._replace(mig=True, trouble=gpu.trouble or _text("mig", index))
 
 
 def _read(nvml: Any, handle: Any, index: int) -> Gpu:
@@ -79,7 +79,7 @@ def _read(nvml: Any, handle: Any, index: int) -> Gpu:
     try:
         gpu = _with_memory(nvml, handle, gpu)
     except _errors(nvml) as error:
-        return replace(gpu, trouble=_card_trouble(index, error))
+        return gpu._replace(trouble=_card_trouble(index, error))
     return _with_processes(nvml, handle, gpu)
 
 
@@ -89,8 +89,7 @@ def _with_memory(nvml: Any, handle: Any, gpu: Gpu) -> Gpu:
     if memory is None:  # an old driver or package: what the driver keeps counts as used
         memory = nvml.nvmlDeviceGetMemoryInfo(handle)
     reserved = getattr(memory, "reserved", None)
-    return replace(
-        gpu,
+    return gpu._replace(
         total_bytes=int(memory.total),
         free_bytes=int(memory.free),
         used_bytes=int(memory.used),
@@ -101,12 +100,11 @@ def _with_memory(nvml: Any, handle: Any, gpu: Gpu) -> Gpu:
 def _with_processes(nvml: Any, handle: Any, gpu: Gpu) -> Gpu:
     compute, graphics = _processes(nvml, handle, "Compute"), _processes(nvml, handle, "Graphics")
     if compute is None and graphics is None:
-        return replace(gpu, trouble=_text("no_process_list", gpu.index))
+        return gpu._replace(trouble=_text("no_process_list", gpu.index))
     holders = tuple(_holders(nvml, compute or [], graphics or []))
     desktop = [holder.bytes for holder in holders if holder.what == "desktop"]
     blind = bool(holders) and all(holder.bytes is None for holder in holders)
-    return replace(
-        gpu,
+    return gpu._replace(
         holders=holders,
         desktop_bytes=None if None in desktop or graphics is None or blind else sum(filter(None, desktop)),
         trouble=_text("no_process_figures", gpu.index) if blind else None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from oomdoctor.case import Case, Fact
 from oomdoctor.doctor import Findings
@@ -84,10 +83,10 @@ def _apply(talk: Dialogue, step: Step) -> None:
     """The step's change is in the run now: it becomes known, and the figures of the crash are of an older run."""
     talk.done.append(step)
     crash = talk.case.crash
-    talk.case = replace(
-        talk.case.know(Fact(key, value, "answer") for key, value in step.change.items()),
+    case = talk.case.know(Fact(key, value, "answer") for key, value in step.change.items())
+    talk.case = case._replace(
         tried=(*talk.case.tried, step.rule.id),
-        crash=None if crash is None else replace(crash, **dict.fromkeys(_FIGURES)),  # type: ignore[arg-type]
+        crash=None if crash is None else crash._replace(**dict.fromkeys(_FIGURES)),  # type: ignore[arg-type]
     )
 
 
@@ -106,7 +105,7 @@ def _another_error(talk: Dialogue, step: Step) -> Findings | None:
 
 def _relapse(talk: Dialogue, found: Case) -> Findings:
     """The new crash in place of the old one; what its log tells loses against what the person said."""
-    talk.case = replace(talk.case.know(found.facts.won.values()), crash=found.crash)
+    talk.case = talk.case.know(found.facts.won.values())._replace(crash=found.crash)
     return talk.examine(talk.case, talk.prefer)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from oomdoctor.case import Case, Fact, UserError, Value
 from oomdoctor.doctor import Findings
 from oomdoctor.questions import Question
@@ -57,7 +55,7 @@ def _next(case: Case, findings: Findings) -> Question | None:
 def _with_answer(case: Case, question: Question, answer: Value | Reply) -> Case:
     """The case with one more answer, or with one more thing that the person does not know."""
     if isinstance(answer, Reply):
-        return replace(case, unknown_answers=(*case.unknown_answers, question.key))
+        return case._replace(unknown_answers=(*case.unknown_answers, question.key))
     return case.know([Fact(question.key, answer, "answer")])
 
 

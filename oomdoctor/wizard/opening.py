@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 
 from oomdoctor.case import Case
 from oomdoctor.report.page import WARN
@@ -32,7 +31,7 @@ def read_paste(talk: Dialogue) -> Case | None:
     """The case of what the person pastes; None where it cannot be read."""
     text = talk.port.paste(talk.word("paste"))
     found = talk.careful(lambda: _read_text(text, talk.read_log))
-    return None if found is None else replace(found, origin=None)
+    return None if found is None else found._replace(origin=None)
 
 
 def is_failure(case: Case) -> bool:

@@ -6,7 +6,6 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, fields
 from typing import Any
 
 from oomdoctor.case import Case, Crash, Fact, Facts, Holder, Text, UserError
@@ -68,11 +67,16 @@ def _as_json(case: Case) -> dict[str, Any]:
     kept = [fact for fact in (*case.facts.lost, *case.facts.won.values()) if not fact.assumed]
     return {
         "facts": [_fact_as_json(fact) for fact in kept],
-        "crash": asdict(case.crash) if case.crash else None,
+        "crash": _crash_as_json(case.crash) if case.crash else None,
         "origin": case.origin,
         "tried": case.tried,
         "unknown_answers": case.unknown_answers,
     }
+
+
+def _crash_as_json(crash: Crash) -> dict[str, Any]:
+    holders = [holder._asdict() for holder in crash.other_processes]
+    return {**crash._asdict(), "proof": dict(crash.proof), "other_processes": holders}
 
 
 def _fact_as_json(fact: Fact) -> dict[str, Any]:
@@ -100,8 +104,7 @@ def _fact_from_json(content: Mapping[str, Any]) -> Fact:
 
 
 def _crash_from_json(content: Mapping[str, Any]) -> Crash:
-    names = {field.name for field in fields(Crash)}
-    plain = {name: value for name, value in content.items() if name in names}
+    plain = {name: value for name, value in content.items() if name in Crash._fields}
     plain["other_processes"] = tuple(Holder(**holder) for holder in content["other_processes"])
     plain["recovered"], plain["frames"] = tuple(content["recovered"]), tuple(content["frames"])
     return Crash(**plain)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from oomdoctor.case import Architecture, Linear
 
 
@@ -43,10 +41,10 @@ def llama(sizes: str, *, tied: bool = False, bias: bool = False, d: int = 0) -> 
 
 LLAMA2_7B = llama("4096 32 32 32 11008 32000")
 LLAMA31_8B = llama("4096 32 32 8 14336 128256")
-MISTRAL_7B = replace(llama("4096 32 32 8 14336 32000"), model_type="mistral", sliding_window=4096)
+MISTRAL_7B = llama("4096 32 32 8 14336 32000")._replace(model_type="mistral", sliding_window=4096)
 QWEN25_05B = llama("896 24 14 2 4864 151936", tied=True, bias=True)
 QWEN25_15B = llama("1536 28 12 2 8960 151936", tied=True, bias=True)
 QWEN25_3B = llama("2048 36 16 2 11008 151936", tied=True, bias=True)
 QWEN25_7B = llama("3584 28 28 4 18944 152064", bias=True)
 PHI3_MINI = llama("3072 32 32 32 8192 32064")
-GEMMA_7B = replace(llama("3072 28 16 16 24576 256000", tied=True, d=256), norm="rmsnorm_fp32")
+GEMMA_7B = llama("3072 28 16 16 24576 256000", tied=True, d=256)._replace(norm="rmsnorm_fp32")

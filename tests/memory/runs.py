@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from oomdoctor.case import Lora, Run
@@ -30,10 +29,10 @@ BASE = Run(
 
 def full(**changes: Any) -> Run:
     """Full fine-tuning in bf16, batch 1 x 2048, AdamW, SDPA, no checkpointing."""
-    return replace(BASE, **changes)
+    return BASE._replace(**changes)
 
 
 def lora(r: int = 16, targets: tuple[str, ...] = ("all-linear",), dropout: float = 0.0, **changes: Any) -> Run:
     """LoRA with fp32 adapters, as PEFT makes them since 0.12."""
     settings = Lora(r=r, target_modules=targets, lora_dropout=dropout)
-    return replace(BASE, **{"method": "lora", "lora": settings, **changes})
+    return BASE._replace(**{"method": "lora", "lora": settings, **changes})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -27,8 +26,8 @@ SINGLE_HEADS, GROUPED = llamas.LLAMA2_7B, llamas.LLAMA31_8B
         (GROUPED, {"torch_dtype": "float32", "versions": {"torch": "2.1.1"}}, "efficient"),  # keys still repeated
         (SINGLE_HEADS, {"compute_capability": 7.5}, "math"),  # bf16 on Turing
         (SINGLE_HEADS, {"compute_capability": 7.5, "torch_dtype": "float16"}, "efficient"),
-        (replace(GROUPED, head_dim=512), {}, "math"),
-        (replace(GROUPED, soft_cap=True), {}, "eager"),
+        (GROUPED._replace(head_dim=512), {}, "math"),
+        (GROUPED._replace(soft_cap=True), {}, "eager"),
         (llamas.MISTRAL_7B, {"max_length": 4095}, "flash"),
         (llamas.MISTRAL_7B, {"max_length": 4096}, "masked"),
     ],

@@ -57,9 +57,8 @@ def test_paged_states_are_no_matter_of_torchs_allocator() -> None:
 # Peak of logits and loss at 4096 tokens, MiB: 12 B per logit, measured on transformers 4.40 to 5.24.
 @pytest.mark.parametrize(("vocabulary", "mib"), [(32000, 1500), (128256, 6012), (151936, 7122), (262144, 12288)])
 def test_logits_cost_twelve_bytes_each(vocabulary: int, mib: float) -> None:
-    from dataclasses import replace
 
-    arch = replace(llamas.LLAMA2_7B, vocab_size=vocabulary)
+    arch = llamas.LLAMA2_7B._replace(vocab_size=vocabulary)
     assert loss_of(job_of(full(max_length=4096), arch)).backward / MIB == pytest.approx(mib, rel=0.01)
 
 
@@ -99,10 +98,9 @@ def test_evaluation_appears_where_its_batch_is_known() -> None:
 
 def test_modules_to_save_cost_gibibytes() -> None:
     # R40: about 1.05e9 more parameters on Llama-3-8B: 8 to 17 GB.
-    from dataclasses import replace
 
     run = lora(gradient_checkpointing="full", max_length=512)
     assert run.lora
-    saved = replace(run, lora=replace(run.lora, modules_to_save=("embed_tokens", "lm_head")))
+    saved = run._replace(lora=run.lora._replace(modules_to_save=("embed_tokens", "lm_head")))
     more = bill_of(saved, llamas.LLAMA31_8B).device.likely - bill_of(run, llamas.LLAMA31_8B).device.likely
     assert 7.4 * GIB < more < 16 * GIB

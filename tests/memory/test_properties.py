@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ KINDS: list[dict[str, Any]] = [
     ),
 ]
 RUNS = st.builds(
-    lambda kind, **changes: replace(BASE, **KINDS[kind], **changes),
+    lambda kind, **changes: BASE._replace(**KINDS[kind], **changes),
     kind=st.integers(0, 4),
     torch_dtype=st.sampled_from(["float32", "float16", "bfloat16"]),
     mixed_precision=st.sampled_from(["no", "bf16"]),
@@ -58,30 +57,30 @@ def test_lines_sum_and_no_phase_exceeds_the_peak(run: Run, arch: Any) -> None:
 @settings(max_examples=150, deadline=None, derandomize=True)
 def test_more_work_never_costs_less(run: Run, arch: Any) -> None:
     # Kernels stay the same: with a sliding window a longer sequence changes the kernel, which is another run.
-    arch = replace(arch, sliding_window=0)
+    arch = arch._replace(sliding_window=0)
     small = bill_of(run, arch).allocated.likely
     assert run.per_device_train_batch_size and run.max_length
-    larger_batch = replace(run, per_device_train_batch_size=run.per_device_train_batch_size * 2)
+    larger_batch = run._replace(per_device_train_batch_size=run.per_device_train_batch_size * 2)
     assert (
-        bill_of(replace(larger_batch, padding=None), arch).allocated.likely
-        >= bill_of(replace(run, padding=None), arch).allocated.likely
+        bill_of(larger_batch._replace(padding=None), arch).allocated.likely
+        >= bill_of(run._replace(padding=None), arch).allocated.likely
     )
-    assert bill_of(replace(run, max_length=run.max_length * 2), arch).allocated.likely >= small
-    assert bill_of(run, replace(arch, num_hidden_layers=arch.num_hidden_layers * 2)).allocated.likely >= small
+    assert bill_of(run._replace(max_length=run.max_length * 2), arch).allocated.likely >= small
+    assert bill_of(run, arch._replace(num_hidden_layers=arch.num_hidden_layers * 2)).allocated.likely >= small
 
 
 @given(run=RUNS, arch=ARCHITECTURES)
 @settings(max_examples=150, deadline=None, derandomize=True)
 def test_checkpointing_everything_never_costs_more(run: Run, arch: Any) -> None:
-    without = bill_of(replace(run, gradient_checkpointing="none"), arch).allocated.likely
-    assert bill_of(replace(run, gradient_checkpointing="full"), arch).allocated.likely <= without * 1.001
+    without = bill_of(run._replace(gradient_checkpointing="none"), arch).allocated.likely
+    assert bill_of(run._replace(gradient_checkpointing="full"), arch).allocated.likely <= without * 1.001
 
 
 def test_more_cards_never_cost_more_of_what_is_sharded() -> None:
     for parallelism in ("zero1", "zero2", "zero3", "fsdp"):
         run = full(parallelism=parallelism, mixed_precision="bf16")
         static = [
-            sum(line.size.likely for line in static_bytes(replace(run, gpu_count=cards), llamas.LLAMA2_7B))
+            sum(line.size.likely for line in static_bytes(run._replace(gpu_count=cards), llamas.LLAMA2_7B))
             for cards in (1, 2, 4, 8)
         ]
         assert static == sorted(static, reverse=True)
@@ -89,7 +88,7 @@ def test_more_cards_never_cost_more_of_what_is_sharded() -> None:
 
 def test_what_is_missing_is_named() -> None:
     with pytest.raises(Missing) as caught:
-        bill_of(replace(full(), optim=None, gpu_count=None), llamas.LLAMA2_7B)
+        bill_of(full()._replace(optim=None, gpu_count=None), llamas.LLAMA2_7B)
     assert caught.value.keys == ("optim", "gpus.count")
     assert set(caught.value.keys) <= set(NEEDED)
 
@@ -108,7 +107,7 @@ def test_a_bill_takes_less_than_a_millisecond() -> None:
 def test_a_tight_card_gets_its_cache_back() -> None:
     # Lengths that vary make the allocator hoard on a roomy card; on a small one it gives back before it fails.
     run = lora(mixed_precision="bf16", gradient_checkpointing="full", padding="longest", max_length=4096)
-    roomy = bill_of(replace(run, gpu_memory_mib=80 * 1024), llamas.LLAMA2_7B).device
-    small = bill_of(replace(run, gpu_memory_mib=18 * 1024), llamas.LLAMA2_7B).device
-    steady = bill_of(replace(run, padding="max_length"), llamas.LLAMA2_7B).device
+    roomy = bill_of(run._replace(gpu_memory_mib=80 * 1024), llamas.LLAMA2_7B).device
+    small = bill_of(run._replace(gpu_memory_mib=18 * 1024), llamas.LLAMA2_7B).device
+    steady = bill_of(run._replace(padding="max_length"), llamas.LLAMA2_7B).device
     assert steady.likely <= small.likely <= max(steady.likely, 18 * 1024**3) < roomy.likely

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from oomdoctor.case import Architecture, Run
@@ -12,7 +10,7 @@ from oomdoctor.units import MIB, parse_size
 from tests.memory import llamas
 from tests.memory.runs import full, lora
 
-GEMMA2_VOCABULARY = replace(llamas.GEMMA_7B, vocab_size=256000)
+GEMMA2_VOCABULARY = llamas.GEMMA_7B._replace(vocab_size=256000)
 
 NAMED = [
     # 4 x 2048 x 32000 x 4 B

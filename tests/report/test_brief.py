@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -152,7 +151,7 @@ def adapter(**changes: object) -> Step:
         "lora.use_dora": False,
         "trainable_dtype": "float32",
     }
-    return replace(samples.step(), change=change, before={"method": "full", "trainable_dtype": "bfloat16"}, **changes)
+    return samples.step()._replace(change=change, before={"method": "full", "trainable_dtype": "bfloat16"}, **changes)
 
 
 def test_changes_that_state_what_holds_anyway_are_left_out_at_a_glance() -> None:

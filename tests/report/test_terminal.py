@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -142,8 +141,7 @@ def test_assumed_facts_are_marked_and_found_ones_have_their_line() -> None:
 
 def test_a_step_that_frees_what_others_hold_makes_room() -> None:
     """17.50 GiB needed and 16.00 GiB usable: 4 GiB more once the other process is gone."""
-    freeing = replace(
-        samples.step(samples.bill(12.55, 2.7, 0.75, 0.6)),
+    freeing = samples.step(samples.bill(12.55, 2.7, 0.75, 0.6))._replace(
         change={"machine.foreign_bytes": 0},
         before={"machine.foreign_bytes": 4 * GIB},
     )
@@ -160,7 +158,7 @@ def test_what_the_reader_of_logs_keeps_for_itself_is_not_shown() -> None:
 
 def test_rules_that_the_kind_of_failure_rules_out_are_not_listed() -> None:
     silent = Skip(samples.rule("flash", 5), Text("texts/plan.silent", {"key": "crash.kind", "value": "kv_cache"}))
-    plan = replace(samples.plan(samples.step()), skipped=(silent,))
+    plan = samples.plan(samples.step())._replace(skipped=(silent,))
     assert "flash" not in shown(samples.findings(plan=plan))
 
 
@@ -242,7 +240,7 @@ def test_a_run_that_fits_needs_no_change() -> None:
 
 def test_alternatives_are_silent_where_they_are_the_same() -> None:
     same = samples.findings()
-    same = replace(same, alternatives=same.alternatives[:1])
+    same = same._replace(alternatives=same.alternatives[:1])
     assert "Other ways" not in shown(same)
 
 

@@ -12,11 +12,12 @@ from oomdoctor.units import MIB
 
 ROOT = Path(__file__).parents[2]
 READ = """
-import dataclasses, json
+import json
 from oomdoctor.sources.gpu import read_machine
 from oomdoctor.texts import render
 machine = read_machine()
-document = dataclasses.asdict(machine)
+document = machine._asdict()
+document["gpus"] = [gpu._asdict() | {"holders": [holder._asdict() for holder in gpu.holders]} for gpu in machine.gpus]
 document["notes"] = [note.path.removeprefix("texts/gpu.") for note in machine.notes]
 document["words"] = [render(note, lang) for note in machine.notes for lang in ("en", "zh")]
 for gpu, shown in zip(machine.gpus, document["gpus"]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -137,7 +137,7 @@ def talk(script: Script, doctor: Doctor, case: Case = CRASHED, lang: str = "en",
 
 
 def two_steps(first_fits: bool | None = False) -> Any:
-    second = replace(samples.step(samples.bill(12.55, 1.0, 0.75, 0.6)), change={"max_length": 1024}, before={})
+    second = samples.step(samples.bill(12.55, 1.0, 0.75, 0.6))._replace(change={"max_length": 1024}, before={})
     first = samples.step(samples.bill(12.55, 12.0, 0.75, 0.6), fits=first_fits)
     return samples.plan(first, second)
 
@@ -243,17 +243,17 @@ def test_the_card_is_asked_for_where_only_it_is_missing() -> None:
 def test_plans_are_offered_only_where_they_differ() -> None:
     plain = samples.findings(questions=())
     script = Script(["fastest", "runs"])
-    doctor = Doctor(lambda case: replace(plain, case=case))
+    doctor = Doctor(lambda case: plain._replace(case=case))
     talk(script, doctor)
     assert script.asked[0][1] == ["ladder", "fastest"]  # lossless is the same plan and not offered twice
     assert doctor.preferred[-1] == "fastest"
     same = Script(["runs"])
-    talk(same, Doctor(lambda case: replace(plain, case=case, alternatives=plain.alternatives[:1])))
+    talk(same, Doctor(lambda case: plain._replace(case=case, alternatives=plain.alternatives[:1])))
     assert len(same.asked) == 1
 
 
 def test_a_plan_that_gives_something_up_says_so_where_it_is_chosen() -> None:
-    lossy = replace(samples.step(), rule=samples.rule("cut", 7, loses=samples.words("The ends are lost.", "")))
+    lossy = samples.step()._replace(rule=samples.rule("cut", 7, loses=samples.words("The ends are lost.", "")))
     script = Script(["ladder", "runs"])
     talk(script, steady(alternatives=(samples.plan(lossy, prefer="fastest"),)))
     assert [label.endswith("gives something up") for label in script.labels[0]] == [False, True]
@@ -458,7 +458,7 @@ def test_the_whole_dialogue_speaks_chinese() -> None:
     script = Script(["paste", "CUDA out of memory", "full", "?", "512", "next", "runs"])
     doctor = asking(checkpointing(), samples.question())
     plain = doctor.findings
-    doctor.findings = lambda case: replace(plain(case), plan=two_steps())
+    doctor.findings = lambda case: plain(case)._replace(plan=two_steps())
     talk(script, doctor, Case(facts=Facts()), "zh", read_log=lambda path: CRASHED)
     messages = [message for message, _ in script.asked]
     assert all(any("\u4e00" <= char <= "\u9fff" for char in message) for message in messages)

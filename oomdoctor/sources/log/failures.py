@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from oomdoctor import knowledge
+from oomdoctor.case import EMPTY
 from oomdoctor.sources.log.frames import Traceback, traceback_of
 from oomdoctor.sources.log.phases import phase_of_frames
 from oomdoctor.sources.log.sheet import Sheet
@@ -15,16 +16,15 @@ from oomdoctor.sources.log.signatures import Hit, find_hits
 Key = tuple[str, int | str] | None
 
 
-@dataclass(frozen=True)
-class Failure:
+class Failure(NamedTuple):
     """One failure, as all the messages that tell of it. key: the rank, process or card that it belongs to."""
 
     hits: tuple[Hit, ...]
     key: Key
     traceback: Traceback
     survived: bool = False
-    fields: Mapping[str, int] = field(default_factory=dict)
-    proof: Mapping[str, int] = field(default_factory=dict)  # field -> index of its line
+    fields: Mapping[str, int] = EMPTY
+    proof: Mapping[str, int] = EMPTY  # field -> index of its line
 
     @property
     def hit(self) -> Hit:
@@ -128,8 +128,7 @@ def _joined(one: Failure, two: Failure) -> Failure:
     better = two.traceback if _decides(two.traceback) > _decides(one.traceback) else one.traceback
     richer = two.hit if len(two.hit.fields) > len(one.hit.fields) and not one.hit.processes else None
     hits = (richer, *one.hits) if richer else (*one.hits, *two.hits)
-    return replace(
-        one,
+    return one._replace(
         hits=hits,
         key=one.key or two.key,
         traceback=better,

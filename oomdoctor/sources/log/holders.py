@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from oomdoctor.case import Holder
@@ -33,7 +32,7 @@ def _named(holder: Holder, myself: Holder | None) -> Holder:
     """A rank of the same job shows as a bare context, or by a process number beside the program's own."""
     is_context = holder.bytes is not None and holder.bytes <= CONTEXT
     is_near = myself is not None and abs(holder.pid - myself.pid) <= NEAR_PID
-    return replace(holder, what="sibling" if is_near or (is_context and myself is None) else "other")
+    return holder._replace(what="sibling" if is_near or (is_context and myself is None) else "other")
 
 
 def _myself(hit: Hit) -> Holder | None:

@@ -22,12 +22,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from oomdoctor import knowledge
-from oomdoctor.case import Holder
+from oomdoctor.case import EMPTY, Holder
 from oomdoctor.sources.log.sheet import Sheet
 from oomdoctor.units import GIB, parse_size
 
@@ -69,8 +68,7 @@ _ELEMENT = {
 }
 
 
-@dataclass(frozen=True)
-class Hit:
+class Hit(NamedTuple):
     """A message that was recognised. first, last: indices of its lines. fields: of the crash, by name; known only."""
 
     signature: str
@@ -79,11 +77,11 @@ class Hit:
     first: int
     last: int
     start: int
-    fields: Mapping[str, int] = field(default_factory=dict)
+    fields: Mapping[str, int] = EMPTY
     own_bytes: int | None = None
     processes: tuple[Holder, ...] = ()
     certainty: int = 3
-    extra: Mapping[str, int] = field(default_factory=dict)  # field -> index of the line that it was found on
+    extra: Mapping[str, int] = EMPTY  # field -> index of the line that it was found on
 
 
 def find_hits(sheet: Sheet) -> list[Hit]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from oomdoctor.case import Crash
@@ -24,7 +23,7 @@ BEFORE_TRAINING = {"model_load", "to_device", "engine_init", "data_preprocessing
 
 def tell(sheet: Sheet) -> Crash | None:
     """The crash of a log; None where it shows neither a lack of memory nor anything that is taken for one."""
-    failures = [replace(failure, survived=is_survived(sheet, failure)) for failure in find_failures(sheet)]
+    failures = [failure._replace(survived=is_survived(sheet, failure)) for failure in find_failures(sheet)]
     counting = _counting(failures)
     marks = survived_marks(sheet)
     if counting is None:
@@ -184,6 +183,6 @@ def _with_table(sheet: Sheet, crash: Crash) -> Crash:
     if card not in table.total:
         return crash
     proof = {**crash.proof, "total_bytes": sheet.lines[table.line].number}
-    return replace(
-        crash, gpu_index=card, total_bytes=table.total[card], other_processes=table.holders.get(card, ()), proof=proof
+    return crash._replace(
+        gpu_index=card, total_bytes=table.total[card], other_processes=table.holders.get(card, ()), proof=proof
     )
