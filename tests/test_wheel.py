@@ -1,31 +1,52 @@
-"""The wheel carries rules/: built from the checkout, installed into an empty venv, run outside of it."""
+"""The wheel carries rules/: built from the checkout, installed into an empty venv, run outside of it, and quick."""
 
 import json
+import resource
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parent.parent
 LOG = ROOT / "examples" / "llama2-7b-lora-3090.log"
+DIAGNOSE = ("--from-log", str(LOG), "--json", "--no-input", "--no-gpu")
 
 
-def test_a_built_wheel_works_in_an_empty_venv_outside_the_checkout(tmp_path: Path) -> None:
-    venv = tmp_path / "venv"
-    subprocess.run([sys.executable, "-m", "venv", venv], check=True)
-    pip = [venv / "bin" / "python", "-m", "pip", "-q", "--disable-pip-version-check"]
-    subprocess.run([*pip, "wheel", "--no-deps", "-w", tmp_path, ROOT], check=True, cwd=tmp_path)
-    (wheel,) = tmp_path.glob("oomdoctor-*.whl")
-    subprocess.run([*pip, "install", wheel], check=True, cwd=tmp_path)
-    done = subprocess.run(
-        [venv / "bin" / "oomdoctor", "--from-log", LOG, "--json", "--no-input", "--no-gpu"],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        check=False,
-    )
+@pytest.fixture(scope="module")
+def bin_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The bin/ of a venv that has nothing but the wheel and what it depends on."""
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
+    pip = [folder / "venv" / "bin" / "python", "-m", "pip", "-q", "--disable-pip-version-check"]
+    subprocess.run([*pip, "wheel", "--no-deps", "-w", folder, ROOT], check=True, cwd=folder)
+    (wheel,) = folder.glob("oomdoctor-*.whl")
+    subprocess.run([*pip, "install", wheel], check=True, cwd=folder)
+    yield folder / "venv" / "bin"
+
+
+def test_a_built_wheel_works_outside_the_checkout(bin_folder: Path) -> None:
+    program = bin_folder / "oomdoctor"
+    done = subprocess.run([program, *DIAGNOSE], capture_output=True, text=True, cwd=bin_folder, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["plan"]["fits"] is True
-    shown = subprocess.run(
-        [venv / "bin" / "oomdoctor", "rules", "list"], capture_output=True, text=True, cwd=tmp_path, check=True
-    )
-    assert "smaller-batch" in shown.stdout
+    listed = subprocess.run([program, "rules", "list"], capture_output=True, text=True, cwd=bin_folder, check=True)
+    assert "smaller-batch" in listed.stdout
+
+
+@pytest.mark.parametrize(("arguments", "times"), [(("--version",), 4), (DIAGNOSE, 12)], ids=["version", "from-log"])
+def test_it_starts_quickly(bin_folder: Path, arguments: tuple[str, ...], times: int) -> None:
+    """CPU time of the whole process against bare Python in the same venv, the best of runs side by side."""
+    bare, ours = 1e9, 1e9
+    for _ in range(12):
+        bare = min(bare, _cpu_seconds([bin_folder / "python", "-c", "pass"]))
+        ours = min(ours, _cpu_seconds([bin_folder / "oomdoctor", *arguments]))
+    assert ours <= times * bare
+
+
+def _cpu_seconds(command: list[Path | str]) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

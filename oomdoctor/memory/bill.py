@@ -9,7 +9,6 @@ from oomdoctor.memory import items, trained, without_training
 from oomdoctor.memory.job import Job, job_of
 from oomdoctor.memory.lines import Bill, Line, PhaseBill, Range, total
 from oomdoctor.memory.peak import Moment, Step, moments, step_of
-from oomdoctor.memory.weights import counts
 
 # Flat keys without which there is no bill.
 NEEDED: tuple[str, ...] = (
@@ -84,7 +83,7 @@ def bill_of(run: Run, arch: Architecture) -> Bill:
         reserved=_most(phases, _NOT_TORCH),
         device=peak.total,
         trainable_parameters=trained.trainable_parameters(job),
-        parameters=counts(arch).total,
+        parameters=job.counts.total,
     )
 
 

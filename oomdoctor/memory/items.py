@@ -6,7 +6,7 @@ from oomdoctor.memory import optimizer, overhead, sharding, trained
 from oomdoctor.memory.job import Job
 from oomdoctor.memory.lines import Line, Range, total
 from oomdoctor.memory.peak import Moment, Step
-from oomdoctor.memory.weights import QUANTIZED_BYTES, counts
+from oomdoctor.memory.weights import QUANTIZED_BYTES
 from oomdoctor.units import MIB, show_bytes
 
 TRACED = "tensors that transformers' modules save, traced on the meta device"
@@ -24,7 +24,7 @@ _FULL = 0.99  # of the card: the cache grows in segments and leaves a last piece
 
 def weights(job: Job) -> Line:
     """The weights that rest on this card, adapters included."""
-    found, share = counts(job.arch), sharding.weight_share(job)
+    found, share = job.counts, sharding.weight_share(job)
     others = found.total - found.blocks
     each = QUANTIZED_BYTES[job.run.quantization or ""] if job.quantized else float(job.rest_bytes)
     other = job.other_bytes if job.quantized else job.rest_bytes
@@ -38,8 +38,8 @@ def weights(job: Job) -> Line:
 
 def reference_weights(job: Job) -> Line:
     """A frozen second copy of the model, for preference training without adapters."""
-    size = round(counts(job.arch).total * job.loaded_bytes * sharding.weight_share(job))
-    formula = f"{counts(job.arch).total:.4g} parameters x {job.loaded_bytes} B{_shared(sharding.weight_share(job))}"
+    size = round(job.counts.total * job.loaded_bytes * sharding.weight_share(job))
+    formula = f"{job.counts.total:.4g} parameters x {job.loaded_bytes} B{_shared(sharding.weight_share(job))}"
     return exact("reference_weights", size if job.run.reference_model == "full" else 0, formula, "TRL's ref_model")
 
 

@@ -8,7 +8,7 @@ from oomdoctor.case import Architecture, Lora, Run
 from oomdoctor.memory import attention
 from oomdoctor.memory.lora import Adapters, adapters_of
 from oomdoctor.memory.versions import Version, version
-from oomdoctor.memory.weights import BYTES
+from oomdoctor.memory.weights import BYTES, Counts, counts
 
 ZERO = ("zero1", "zero2", "zero3")
 _SHARDED = (*ZERO, "fsdp")
@@ -27,6 +27,7 @@ class Job(NamedTuple):
 
     run: Run
     arch: Architecture
+    counts: Counts
     batch: int
     length: int
     shards: int  # cards that split what is sharded; 1 where nothing is
@@ -107,6 +108,7 @@ def job_of(run: Run, arch: Architecture) -> Job:
     return Job(
         run=run,
         arch=arch,
+        counts=counts(arch),
         batch=(run.per_device_train_batch_size or 1) * _SEQUENCES_PER_SAMPLE.get(run.task or "", 1),
         length=run.max_length or 1,
         shards=max(1, run.gpu_count or 1) if sharded else 1,

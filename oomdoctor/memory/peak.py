@@ -13,7 +13,6 @@ from oomdoctor.memory import attention, sharding, trained
 from oomdoctor.memory.activations import Saved, mlp_width, norm_per_token, saved_by_block
 from oomdoctor.memory.job import Job
 from oomdoctor.memory.loss import Loss, loss_of
-from oomdoctor.memory.weights import counts
 
 # auto_gptq's torch path shifts the packed weights apart in int32, narrows them to a byte and scales them in fp16.
 _GPTQ_UNPACKING = 4 + 1 + 2
@@ -157,7 +156,7 @@ def _backward(step: Step) -> tuple[Moment, ...]:
 
 def _before_the_first_block(job: Job) -> float:
     """The share of the gradients that is there while the first block runs backward: not yet its own."""
-    found = counts(job.arch)
+    found = job.counts
     missing = (found.blocks + found.biases) / max(1, job.arch.num_hidden_layers)
     if not job.arch.tie_word_embeddings:
         missing += found.embedding

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from oomdoctor.case import Linear
 from oomdoctor.memory.job import Job
-from oomdoctor.memory.weights import QUANTIZED_BYTES, Counts, counts, linear_weights, norms_of_a_layer
+from oomdoctor.memory.weights import QUANTIZED_BYTES, Counts, linear_weights, norms_of_a_layer
 
 # reduce_bucket_size in elements: "auto" is hidden² (small), transformers' examples say 2e8, DeepSpeed's default is 5e8.
 BUCKET_ELEMENTS = (0, 200_000_000, 500_000_000)
@@ -62,7 +62,7 @@ def state_share(job: Job) -> float:
 
 def block_bytes(job: Job, gathered: bool = False) -> float:
     """One block's weights, adapters included. gathered: as the forward pass uses them."""
-    found = counts(job.arch)
+    found = job.counts
     layers = max(1, job.arch.num_hidden_layers)
     each = QUANTIZED_BYTES[job.run.quantization or ""] if job.quantized else float(job.rest(gathered))
     own = found.blocks / layers * each + (found.biases / layers + norms_of_a_layer(job.arch)) * job.rest(gathered)
@@ -80,7 +80,7 @@ def gathered_bytes(job: Job) -> int:
 
 def root_bytes(job: Job) -> int:
     """What FSDP's outermost unit holds: embedding, last norm, lm_head; gathered from forward to the end of backward."""
-    return (counts(job.arch).total - _in_blocks(counts(job.arch), job)) * job.rest(True)
+    return (job.counts.total - _in_blocks(job.counts, job)) * job.rest(True)
 
 
 def _in_blocks(found: Counts, job: Job) -> int:

@@ -16,7 +16,6 @@ from oomdoctor.memory.activations import mlp_width
 from oomdoctor.memory.bill import needed
 from oomdoctor.memory.job import Job
 from oomdoctor.memory.trained import trainable_parameters
-from oomdoctor.memory.weights import counts
 from oomdoctor.units import GIB, KIB, MIB
 
 _SMALLEST, _LARGE, _LARGE_STEP = 512, 10 * MIB, 2 * MIB
@@ -136,7 +135,7 @@ def _of_the_optimizer(job: Job) -> Iterator[Tensor]:
             yield _typed(job, "ZeRO bucket", (elements,), 2)
     if job.run.parallelism == "fsdp":
         layers = max(1, job.arch.num_hidden_layers)
-        block = sharding.block_linear_weights(job) + (counts(job.arch).biases // layers)
+        block = sharding.block_linear_weights(job) + (job.counts.biases // layers)
         yield _typed(job, "gathered FSDP unit, one block (16-bit)", (block,), 2)
         yield _tensor("gathered FSDP unit, one block (fp32)", (block,), 4)
     if "8bit" in (job.run.optim or ""):

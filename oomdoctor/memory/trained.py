@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from oomdoctor.memory import optimizer
 from oomdoctor.memory.job import Job
-from oomdoctor.memory.weights import counts, layer_parameters
+from oomdoctor.memory.weights import layer_parameters
 
 
 class Part(NamedTuple):
@@ -31,7 +31,7 @@ def parts(job: Job) -> tuple[Part, ...]:
         return tuple(part for part in found if part.parameters)
     if job.run.method == "freeze":
         return (Part(job.saved_layers * layer_parameters(job.arch), job.trained_bytes),)
-    found_counts = counts(job.arch)
+    found_counts = job.counts
     return (Part(found_counts.total, job.trained_bytes, found_counts.embedding),)
 
 

@@ -7,7 +7,7 @@ whose fact is None, is unknown, and by Kleene's rules the whole is unknown only 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from oomdoctor.case import Value
@@ -35,8 +35,7 @@ class Verdict(NamedTuple):
 
 def check(when: Mapping[str, Any], facts: Mapping[str, Value]) -> Verdict:
     """The verdict of a condition over the facts. An empty condition applies. Raises KeyError for a bad operator."""
-    parts = [_part(name, content, facts) for name, content in when.items()]
-    return _all(parts)
+    return _all(_part(name, content, facts) for name, content in when.items())
 
 
 def keys_of(when: Mapping[str, Any]) -> tuple[str, ...]:
@@ -53,27 +52,31 @@ def keys_of(when: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _part(name: str, content: Any, facts: Mapping[str, Value]) -> Verdict:
     if name == "all":
-        return _all([check(part, facts) for part in content])
+        return _all(check(part, facts) for part in content)
     if name == "any":
-        return _any([check(part, facts) for part in content])
+        return _any(check(part, facts) for part in content)
     if name == "not":
         return _not(check(content, facts))
     tests = content if isinstance(content, Mapping) else {"is": content}
-    return _all([_test(name, operator, operand, facts.get(name)) for operator, operand in tests.items()])
+    return _all(_test(name, operator, operand, facts.get(name)) for operator, operand in tests.items())
 
 
-def _all(parts: Sequence[Verdict]) -> Verdict:
+def _all(parts: Iterable[Verdict]) -> Verdict:
+    return _unless(SILENT, parts, Verdict(APPLIES))
+
+
+def _any(parts: Iterable[Verdict]) -> Verdict:
+    return _unless(APPLIES, parts, Verdict(SILENT))
+
+
+def _unless(decisive: str, parts: Iterable[Verdict], empty: Verdict) -> Verdict:
+    """The first part with the decisive outcome; parts after it are not looked at."""
+    seen = []
     for part in parts:
-        if part.outcome == SILENT:
+        if part.outcome == decisive:
             return part
-    return _unknown(parts) or (parts[0] if parts else Verdict(APPLIES))
-
-
-def _any(parts: Sequence[Verdict]) -> Verdict:
-    for part in parts:
-        if part.outcome == APPLIES:
-            return part
-    return _unknown(parts) or (parts[0] if parts else Verdict(SILENT))
+        seen.append(part)
+    return _unknown(seen) or (seen[0] if seen else empty)
 
 
 def _not(part: Verdict) -> Verdict:

@@ -7,8 +7,7 @@ v1 counts it as used.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from oomdoctor.case import Gpu, Holder, Text
 from oomdoctor.sources import processes
@@ -26,8 +25,7 @@ _CARD_TROUBLE = {4: "card_no_permission", 15: "lost", 16: "lost"}  # 16: reset r
 _SM_CLOCK = 1  # NVML_CLOCK_SM
 
 
-@dataclass(frozen=True)
-class Reading:
+class Reading(NamedTuple):
     """One NVML device: the cards to show for it (itself, or its MIG slices), and what their numbering depends on."""
 
     slot: Slot

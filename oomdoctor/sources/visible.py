@@ -7,11 +7,10 @@ card named twice empties it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Slot:
+class Slot(NamedTuple):
     """One card as NVML numbers it. uuids: its own, and those of its MIG slices. speed: to find the fastest one."""
 
     uuid: str
