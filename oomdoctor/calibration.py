@@ -69,22 +69,27 @@ def _line(size: int, source: str) -> Line:
 def correction(facts: Facts, crash: Crash | None, weights: Weights) -> Fact | None:
     """What to take in place of an assumption on the weights' numbers that the crash disproves; None where it fits.
 
-    A run that died in training had its weights on the card: they cannot be more than torch had in use. facts: with
-    assumptions. weights: bytes of them under some settings, None where that is unknown.
+    facts: with assumptions. weights: bytes of them under some settings, None where that is unknown.
     """
-    if crash is None or crash.phase not in _LOADED or crash.allocated_bytes is None:
-        return None
-    limit, settings = _ROUNDING * crash.allocated_bytes, facts.values()
+    settings = facts.values()
     heavy = weights(settings)
-    if heavy is None or heavy <= limit:
+    if crash is None or heavy is None or bearable(heavy, crash):
         return None
     for key, choices in _LIGHTER.items():
         if key in facts.won and facts.won[key].assumed:
-            light = [choice for choice in choices if (weights({**settings, key: choice}) or heavy) <= limit]
+            light = [choice for choice in choices if bearable(weights({**settings, key: choice}), crash)]
             values = {"assumed": settings[key], "heavy": heavy, "used": crash.allocated_bytes}
             if light:
                 return Fact(key, light[0], f"log:{crash.line}", Text("texts/doctor.too_heavy", values))
     return None
+
+
+def bearable(weights: int | None, crash: Crash | None) -> bool:
+    """Whether weights of so many bytes can have been on the card: a run that died in training had loaded them, so they
+    are no more than torch had in use. True where that is unknown."""
+    if weights is None or crash is None or crash.phase not in _LOADED or crash.allocated_bytes is None:
+        return True
+    return weights <= _ROUNDING * crash.allocated_bytes
 
 
 def longer(facts: Facts, crash: Crash | None, price: Price) -> Fact | None:

@@ -171,7 +171,13 @@ def _pricing(case: Case, settings: Settings, architecture: Architecture | None) 
             remembered[key] = _bill(case, tried, architecture, unexplained)
         return remembered[key]
 
-    return Pricing(bill=bill, usable=machines.usable_bytes, circumstances=_circumstances(case))
+    weights = _weights_of(case.facts, architecture)
+    return Pricing(
+        bill=bill,
+        usable=machines.usable_bytes,
+        circumstances=_circumstances(case),
+        possible=lambda tried: calibration.bearable(weights(tried), case.crash),
+    )
 
 
 def _bill(case: Case, settings: Settings, architecture: Architecture | None, unexplained: Line | None) -> Bill | None:

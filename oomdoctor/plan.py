@@ -72,11 +72,13 @@ class Pricing(NamedTuple):
     """How a set of settings is judged: its bill, the bytes that one card offers to it, and what is known besides.
 
     bill and usable give None where they are unknown. circumstances: facts that no rule changes (`crash.*`, `phase`).
+    possible: whether settings can have been those of the run, as far as the crash tells.
     """
 
     bill: Callable[[Settings], Bill | None]
     usable: Callable[[Settings], int | None]
     circumstances: Settings = EMPTY
+    possible: Callable[[Settings], bool] = lambda settings: True
 
     def fits(self, settings: Settings) -> bool | None:
         return fits(self.bill(settings), self.usable(settings))

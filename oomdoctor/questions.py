@@ -85,6 +85,8 @@ def _matters(key: str, value: Value, plan: Plan, start: Settings, pricing: Prici
     if start.get(key) == value:
         return False
     settings = {**start, key: value}
+    if not pricing.possible(settings):
+        return False
     if pricing.fits(settings) != pricing.fits(start):
         return True
     before = dict(start)
