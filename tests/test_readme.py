@@ -1,5 +1,6 @@
 """README is true: its transcript, its commands and its options are the program's own."""
 
+import os
 import re
 import subprocess
 import sys
@@ -12,21 +13,9 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def _run(*arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "oomdoctor", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        check=False,
-        env=_plain(),
-    )
-    return done.stdout
-
-
-def _plain() -> dict[str, str]:
-    import os
-
-    return {**os.environ, "LC_ALL": "C.UTF-8", "COLUMNS": "80"}
+    command = [sys.executable, "-m", "oomdoctor", *arguments]
+    environment = {**os.environ, "LC_ALL": "C.UTF-8", "COLUMNS": "80"}
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False, env=environment).stdout
 
 
 def test_the_transcript_is_what_the_program_prints() -> None:
