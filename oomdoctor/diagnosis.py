@@ -115,7 +115,7 @@ def _foreign(evidence: Evidence) -> Finding | None:
     if crash is None or not held or held < FOREIGN_SHARE * (crash.total_bytes or 0):
         return None
     missing = (crash.requested_bytes or 0) - (crash.free_bytes or 0)
-    if held < missing:
+    if held < missing or request_fits(crash):
         return None
     siblings = all(holder.what == "sibling" for holder in crash.other_processes) and bool(crash.other_processes)
     names = [f"{holder.pid}" for holder in crash.other_processes]
@@ -150,12 +150,17 @@ def _fragmented(fragmentation: Fragmentation | None) -> Callable[[Evidence], Fin
 def _spare(evidence: Evidence) -> Finding | None:
     """The request is smaller than what was free: a cap or a limit of the driver or the system, not a full card."""
     crash = evidence.crash
-    if crash is None or crash.requested_bytes is None or crash.free_bytes is None:
-        return None
-    if crash.requested_bytes > crash.free_bytes:
+    if crash is None or not request_fits(crash):
         return None
     values = {"requested": crash.requested_bytes, "free": crash.free_bytes}
     return "spare", "medium", (Text("texts/diagnosis.spare.because", values),)
+
+
+def request_fits(crash: Crash) -> bool:
+    """Whether what was asked for is no more than what was free; False where either is unknown."""
+    if crash.requested_bytes is None or crash.free_bytes is None:
+        return False
+    return crash.requested_bytes <= crash.free_bytes
 
 
 def _largest(evidence: Evidence) -> Finding | None:
@@ -186,8 +191,7 @@ def fragmentation_of(crash: Crash | None) -> Fragmentation | None:
     if idle is None:
         return None
     floor = FRAGMENTED_SHARE * crash.total_bytes if crash.total_bytes else 0
-    blocked = crash.free_bytes is None or crash.requested_bytes > crash.free_bytes
-    likely = idle >= crash.requested_bytes and idle >= floor and blocked
+    likely = idle >= crash.requested_bytes and idle >= floor and not request_fits(crash)
     values = {"idle": idle, "requested": crash.requested_bytes, "free": crash.free_bytes, "total": crash.total_bytes}
     return Fragmentation(likely, Text(f"texts/diagnosis.fragmentation.{'likely' if likely else 'unlikely'}", values))
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from oomdoctor import calibration, machines
 from oomdoctor.case import SOURCES, Architecture, Case, Fact, Facts, Machine, Run, Text, UserError, Value
-from oomdoctor.diagnosis import GPU_KINDS, Diagnosis, Evidence, diagnose, foreign_bytes
+from oomdoctor.diagnosis import GPU_KINDS, Diagnosis, Evidence, diagnose, foreign_bytes, request_fits
 from oomdoctor.fields import run_of
 from oomdoctor.memory.bill import DERIVED, NEEDED, READ, Missing, bill_of, static_bytes
 from oomdoctor.memory.lines import Bill, Line, with_line
@@ -248,7 +248,7 @@ def _circumstances(case: Case) -> dict[str, Value]:
     if foreign is not None:
         known["crash.foreign_bytes"] = foreign
     if crash.requested_bytes is not None and crash.free_bytes is not None:
-        known["crash.request_fits"] = crash.requested_bytes <= crash.free_bytes
+        known["crash.request_fits"] = request_fits(crash)
     known["crash.notebook"] = any("<ipython-input" in frame or "ipykernel" in frame for frame in crash.frames)
     return {**known, "crash.happened": True, "phase": crash.phase}
 

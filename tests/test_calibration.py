@@ -1,0 +1,92 @@
+"""A crash is a measurement: it disproves assumptions, lengthens guesses, and what is unexplained is carried on."""
+
+from typing import Any
+
+import pytest
+
+from oomdoctor import calibration, doctor
+from oomdoctor.case import Case, Crash, Fact, Facts
+from oomdoctor.doctor import Findings
+from oomdoctor.units import GIB, MIB
+
+RUN = {
+    "model": "meta-llama/Llama-2-7b-hf",
+    "method": "lora",
+    "mixed_precision": "bf16",
+    "optim": "adamw_torch",
+    "per_device_train_batch_size": 1,
+    "gradient_checkpointing": "none",
+    "attn_implementation": "sdpa",
+    "gpus.memory_mib": 24136,
+}
+
+
+def _crash(**changes: Any) -> Crash:
+    figures = {
+        "requested_bytes": 86 * MIB,
+        "allocated_bytes": round(22.38 * GIB),
+        "free_bytes": 42 * MIB,
+        "total_bytes": 24136 * MIB,
+        "own_process_bytes": 23 * GIB,
+    }
+    return Crash("cuda_oom", **{"phase": "forward", "line": 5, **figures, **changes})
+
+
+def _examined(crash: Crash | None, **facts: Any) -> Findings:
+    known = {**RUN, **{key.replace("__", "."): value for key, value in facts.items()}}
+    return doctor.examine(Case(crash=crash).know(Fact(key, value, "set") for key, value in known.items()))
+
+
+def test_float32_is_disproved_where_less_was_in_use_than_such_weights_take() -> None:
+    """Llama-2-7B in float32 is 25.1 GiB; 22.4 GiB were in use in the forward pass, so it was not."""
+    findings = _examined(_crash(), versions__transformers="4.46.3", max_length=1024)
+    fact = findings.case.facts.won["torch_dtype"]
+    assert (fact.value, fact.source) == ("bfloat16", "log:5")
+
+
+def test_a_stated_dtype_is_not_second_guessed() -> None:
+    findings = _examined(_crash(), torch_dtype="float32", max_length=1024)
+    assert findings.case.facts.get("torch_dtype") == "float32"
+
+
+def test_while_loading_less_in_use_proves_nothing() -> None:
+    facts = Facts().add([Fact("torch_dtype", "float32", "assumed")])
+    loading = _crash(phase="model_load", allocated_bytes=10 * GIB)
+    assert calibration.correction(facts, loading, lambda settings: 25 * GIB) is None
+
+
+def test_a_guessed_length_grows_until_it_explains_the_crash() -> None:
+    findings = _examined(_crash(allocated_bytes=38 * GIB, total_bytes=40 * GIB), torch_dtype="bfloat16")
+    fact = findings.case.facts.won["max_length"]
+    assert fact.assumed and int(str(fact.value)) > 2048
+    assert findings.bill is not None
+    assert findings.bill.allocated.likely >= 38 * GIB
+
+
+def test_a_known_length_is_kept_and_the_rest_is_carried_as_unexplained() -> None:
+    findings = _examined(_crash(allocated_bytes=38 * GIB, total_bytes=40 * GIB), torch_dtype="bfloat16", max_length=512)
+    assert findings.bill is not None
+    assert findings.bill.line("unexplained") > 15 * GIB
+    assert findings.bill.allocated.likely == pytest.approx(38 * GIB + 86 * MIB, rel=0.001)
+
+
+def test_a_run_that_died_does_not_fit_whatever_the_bill_says() -> None:
+    """By the bill alone 512 tokens fit 24 GiB easily; the crash says that they did not."""
+    findings = _examined(
+        _crash(allocated_bytes=15 * GIB, own_process_bytes=None), torch_dtype="bfloat16", max_length=512
+    )
+    assert findings.plan is not None
+    assert findings.plan.steps
+
+
+def test_a_failure_that_was_survived_does_not_force_the_bill() -> None:
+    findings = _examined(_crash(fatal=False, allocated_bytes=13 * GIB), torch_dtype="bfloat16", max_length=512)
+    assert findings.bill is not None
+    assert findings.bill.line("unexplained") == 0
+
+
+@pytest.mark.parametrize("measured", [14.0, 20.0])
+def test_a_measured_peak_corrects_in_both_directions(measured: float) -> None:
+    findings = _examined(None, torch_dtype="bfloat16", max_length=1024, measured__allocated_gib=measured)
+    assert findings.bill is not None
+    assert findings.bill.allocated.likely == pytest.approx(measured * GIB, rel=0.001)

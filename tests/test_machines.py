@@ -1,0 +1,104 @@
+"""Which card a case is about, and how much of it the run can have."""
+
+from typing import Any
+
+import pytest
+
+from oomdoctor import machines
+from oomdoctor.case import Case, Crash, Fact, Gpu, Holder, Machine, UserError
+from oomdoctor.units import GIB, MIB
+
+RTX_3090 = Gpu(
+    0,
+    name="NVIDIA GeForce RTX 3090",
+    total_bytes=24576 * MIB,
+    reserved_bytes=320 * MIB,
+    desktop_bytes=600 * MIB,
+    compute_capability=8.6,
+    holders=(
+        Holder(100, 600 * MIB, "Xorg", "desktop"),
+        Holder(200, 3 * GIB, "python", "own"),
+        Holder(300, 2 * GIB, "python", "other"),
+    ),
+)
+LAPTOP = Machine((Gpu(0, name="NVIDIA GeForce RTX 4060 Laptop GPU", total_bytes=8188 * MIB),), source="nvml")
+
+
+def _live(*gpus: Gpu) -> Machine:
+    return Machine(gpus, source="nvml", host_ram_bytes=64 * GIB)
+
+
+def _case(crash: Crash | None = None, **facts: Any) -> Case:
+    known = [Fact(key.replace("__", "."), value, "run:card.yaml:1") for key, value in facts.items()]
+    return Case(crash=crash).know([*(machines.facts_of_crash(crash) if crash else ()), *known])
+
+
+def _crash(total_gib: float, **changes: Any) -> Crash:
+    return Crash("cuda_oom", line=9, total_bytes=round(total_gib * GIB), **changes)
+
+
+def test_without_a_card_in_the_case_the_live_one_counts() -> None:
+    case, _ = machines.settled(_case(), _live(RTX_3090))
+    assert case.facts.get("gpus.name") == "NVIDIA GeForce RTX 3090"
+    settings = machines.settings_of(case)
+    assert settings["machine.total_bytes"] == (24576 - 320) * MIB  # the driver's share is not to be had
+    assert machines.usable_bytes(settings) == (24576 - 320 - 600) * MIB - 5 * GIB
+
+
+def test_the_smallest_visible_card_counts() -> None:
+    small, hidden = (
+        RTX_3090._replace(index=1, total_bytes=12 * GIB),
+        RTX_3090._replace(index=2, total_bytes=8 * GIB, visible=False),
+    )
+    case, _ = machines.settled(_case(), _live(RTX_3090, small, hidden))
+    assert case.facts.get("gpus.memory_mib") == 12 * 1024 - 320
+    assert case.facts.get("gpus.count") == 2
+
+
+def test_a_cluster_log_read_on_a_laptop_keeps_the_cluster_card() -> None:
+    case, notes = machines.settled(_case(_crash(79.15)), LAPTOP)
+    assert case.facts.get("gpus.memory_mib") == round(79.15 * 1024)
+    assert case.machine.gpus == ()
+    assert any(note.path == "texts/doctor.live_card_left_aside" for note in notes)
+
+
+def test_the_card_of_the_log_is_recognised_by_its_total() -> None:
+    """torch's 23.57 GiB are the 24576 MiB of nvidia-smi less what the driver keeps."""
+    case, _ = machines.settled(_case(_crash(23.57)), _live(RTX_3090))
+    assert [gpu.name for gpu in case.machine.gpus] == ["NVIDIA GeForce RTX 3090"]
+    assert case.facts.get("gpus.memory_mib") == round(23.57 * 1024)  # torch's own figure stays
+
+
+def test_a_named_card_brings_its_memory_from_the_catalogue() -> None:
+    case, _ = machines.settled(_case(gpus__name="RTX 3090"), None)
+    assert case.facts.get("gpus.compute_capability") == 8.6
+    assert case.facts.won["gpus.memory_mib"].source == "catalogue"
+
+
+def test_a_card_that_a_person_names_replaces_the_one_of_the_log() -> None:
+    case = _case(_crash(23.57)).know([Fact("gpus.name", "A100-80GB", "set")])
+    settled, _ = machines.settled(case, None)
+    assert settled.facts.get("gpus.memory_mib") > 79 * 1024
+
+
+def test_a_name_that_only_the_log_has_is_no_reason_to_stop() -> None:
+    case = _case(_crash(23.57)).know([Fact("gpus.name", "Some Future Card", "log:3")])
+    assert machines.settled(case, None)[0].facts.get("gpus.memory_mib") == round(23.57 * 1024)
+    with pytest.raises(UserError):
+        machines.settled(_case(gpus__name="Some Future Card"), None)
+
+
+def test_who_held_the_card_at_the_crash_counts_not_who_holds_it_now() -> None:
+    crash = _crash(
+        23.57, free_bytes=42 * MIB, own_process_bytes=20 * GIB, other_processes=(Holder(77, 3 * GIB, what="other"),)
+    )
+    case, _ = machines.settled(_case(crash), _live(RTX_3090))
+    settings = machines.settings_of(case)
+    assert settings["machine.foreign_bytes"] == 3 * GIB
+    assert "machine.own_leftover_bytes" not in settings
+
+
+def test_what_nobody_knows_is_unknown_not_zero() -> None:
+    assert machines.usable_bytes({}) is None
+    case, _ = machines.settled(_case(), Machine())
+    assert "machine.total_bytes" not in machines.settings_of(case)
