@@ -279,7 +279,7 @@ def _named(tensors: tuple[Tensor, ...], crash: Crash | None) -> Sequence[Text]:
     return (Text(f"texts/diagnosis.request_is_{one_or_some}", {"requested": crash.requested_bytes, "names": names}),)
 
 
-def _described(tensor: Tensor) -> dict[str, str]:
+def _described(tensor: Tensor) -> dict[str, Text | str]:
     return {"name": tensor.name, "shape": " x ".join(map(str, tensor.shape)), "dtype": tensor.dtype}
 
 

@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 
-from oomdoctor import calibration, doctor
+from oomdoctor import doctor, inference
 from oomdoctor.case import Case, Crash, Fact, Facts
 from oomdoctor.doctor import Findings
+from oomdoctor.texts import render
 from oomdoctor.units import GIB, MIB
+from tests.memory.arithmetic import added_up
 
 RUN = {
     "model": "meta-llama/Llama-2-7b-hf",
@@ -52,7 +54,7 @@ def test_a_stated_dtype_is_not_second_guessed() -> None:
 def test_while_loading_less_in_use_proves_nothing() -> None:
     facts = Facts().add([Fact("torch_dtype", "float32", "assumed")])
     loading = _crash(phase="model_load", allocated_bytes=10 * GIB)
-    assert calibration.correction(facts, loading, lambda settings: 25 * GIB) is None
+    assert inference.lighter_weights(facts, loading, lambda settings: 25 * GIB) is None
 
 
 def test_a_guessed_length_grows_until_it_explains_the_crash() -> None:
@@ -90,3 +92,21 @@ def test_a_measured_peak_corrects_in_both_directions(measured: float) -> None:
     findings = _examined(None, torch_dtype="bfloat16", max_length=1024, measured__allocated_gib=measured)
     assert findings.bill is not None
     assert findings.bill.allocated.likely == pytest.approx(measured * GIB, rel=0.001)
+
+
+@pytest.mark.parametrize(
+    ("crash", "facts"),
+    [
+        (_crash(allocated_bytes=38 * GIB, total_bytes=40 * GIB), {}),
+        (_crash(allocated_bytes=15 * GIB, own_process_bytes=None), {}),
+        (None, {"measured__allocated_gib": 20.0}),
+    ],
+    ids=["beyond the bill", "did not fit", "measured"],
+)
+def test_what_is_unexplained_adds_up_and_says_where_it_comes_from(crash: Crash | None, facts: dict[str, Any]) -> None:
+    findings = _examined(crash, torch_dtype="bfloat16", max_length=512, **facts)
+    assert findings.bill is not None
+    line = next(line for line in findings.bill.lines if line.key == "unexplained")
+    for lang in ("en", "zh"):
+        assert added_up(render(line.formula, lang)) == pytest.approx(line.size.likely, abs=0.02 * GIB)
+        assert render(line.source, lang)

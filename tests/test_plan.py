@@ -16,7 +16,7 @@ _WORDS = Text("texts/plan.silent")
 def _bill(gib: float, activations: float = 0.5) -> Bill:
     size = round(gib * GIB)
     lines = {"activations": round(size * activations), "weights": size - round(size * activations)}
-    parts = tuple(Line(key, Range(part, part, part), "", "") for key, part in lines.items())
+    parts = tuple(Line(key, Range(part, part, part), _WORDS, _WORDS) for key, part in lines.items())
     whole = Range(size, size, size)
     live = round(size / (1 + FRAGMENTED))  # so that the bill needs just `gib`
     return Bill((PhaseBill("backward", parts),), "backward", Range(live, live, live), whole, whole, 0, 0)

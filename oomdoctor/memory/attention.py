@@ -12,6 +12,7 @@ from oomdoctor.memory.versions import Version
 
 FLASH, EFFICIENT, MASKED, MATH, EAGER = "flash", "efficient", "masked", "math", "eager"
 
+SCORE_WORKSPACE = 8  # bytes for each score that its softmax's backward needs: two fp32 tensors
 _WIDEST_HEAD = 256  # of the flash kernels
 _AMPERE = 8.0  # compute capability below which there is no flash kernel, and none of any fused kind for bf16
 _GQA_IN_SDPA = (4, 54)  # transformers: keys and values are no longer repeated where there is no mask
@@ -84,8 +85,13 @@ def _eager_scores(arch: Architecture, setting: Setting) -> int:
 
 
 def score_workspace(arch: Architecture, kernel: str, tokens: int, length: int) -> int:
-    """Bytes that the softmax's backward needs beside what is saved: two fp32 tensors of the scores' size."""
-    return 8 * arch.num_attention_heads * length * tokens if kernel in (MATH, EAGER) else 0
+    """Bytes that the softmax's backward needs beside what is saved."""
+    return SCORE_WORKSPACE * arch.num_attention_heads * length * tokens if keeps_scores(kernel) else 0
+
+
+def keeps_scores(kernel: str) -> bool:
+    """Whether a kernel makes the table of all scores, tokens by tokens."""
+    return kernel in (MATH, EAGER)
 
 
 def _letters(arch: Architecture, setting: Setting) -> tuple[int, int, int, int, int]:

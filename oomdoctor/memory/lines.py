@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from oomdoctor.case import Text
+
 
 class Range(NamedTuple):
     """Bytes, as low, likely and high."""
@@ -22,13 +24,13 @@ class Line(NamedTuple):
 
     key: weights | gradients | optimizer_states | activations | logits | temporaries | quantization_temporaries |
     allocator_slack | context | communication ...; formula: with the numbers filled in, such as
-    `6.74e9 parameters x 2 B`; source: where the formula or the constant comes from.
+    `6.74e9 parameters x 2 B`, so that a reader can add it up; source: where the formula or the constant comes from.
     """
 
     key: str
     size: Range
-    formula: str
-    source: str
+    formula: Text
+    source: Text
 
 
 class PhaseBill(NamedTuple):

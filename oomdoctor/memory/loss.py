@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from oomdoctor.case import Text
 from oomdoctor.memory.job import Job
 
 _TORCHTUNE_CHUNKS = 8  # CEWithChunkedOutputLoss(num_output_chunks=8)
@@ -18,12 +19,16 @@ _TRL_CHUNK = 256  # tokens that TRL's chunked_nll takes at a time, checkpointed
 
 
 class Loss(NamedTuple):
-    """Bytes. kept: from the loss until its backward; forward, backward: alive at the peak of each, kept included."""
+    """Bytes. kept: from the loss until its backward; forward, backward: alive at the peak of each, kept included.
+
+    forward_formula, formula: of the second and of the third.
+    """
 
     kept: int
     forward: int
     backward: int
-    formula: str
+    forward_formula: Text
+    formula: Text
 
 
 def loss_of(job: Job) -> Loss:
@@ -31,26 +36,34 @@ def loss_of(job: Job) -> Loss:
     T, V, E = job.tokens, job.arch.vocab_size, job.linear_bytes if job.other_bytes != 4 or job.autocast else 4
     kernel = job.run.loss_kernel or "plain"
     if job.run.task == "classification":
-        return Loss(0, 0, 0, "classification: a few numbers per sample")
+        return _per_logit(T, V, 0, 0, 0)  # a few numbers per sample
     if kernel == "liger":
         return _fused(job, T, V, E)
     if kernel == "triton":  # one kernel; logits are made, and overwritten or matched by their gradient
-        return Loss(E * V * T, E * V * T, 2 * E * V * T, f"{T} tokens x {V} x {E} B x 2")
+        return _per_logit(T, V, E, E, 2 * E)
     if kernel == "chunked":
         return _chunked(job, T, V, E)
     if job.run.torch_compile and E < 4:  # upcast, log-softmax and gradient in fused kernels, from 16-bit logits
-        return Loss(E * V * T, 2 * E * V * T, 3 * E * V * T, f"{T} tokens x {V} x {3 * E} B, compiled")
+        return _per_logit(T, V, E, 2 * E, 3 * E)
     held = 0 if job.run.framework in _TRAINERS else E
     if E < 4 and not (job.arch.upcasts_logits or job.autocast):
-        return Loss((E + held) * V * T, 2 * E * V * T, (3 * E + held) * V * T, f"{T} tokens x {V} x {3 * E + held} B")
+        return _per_logit(T, V, E + held, 2 * E, 3 * E + held)
     upcast = 4 if E < 4 else 0
     held += E if job.arch.soft_cap else 0  # Gemma 2 caps its logits as well, and tanh keeps its result
-    return Loss(
-        kept=(4 + held) * V * T,
-        forward=(4 + E + upcast + (E if job.arch.soft_cap else 0)) * V * T,
-        backward=(12 + held) * V * T,
-        formula=f"{T} tokens x {V} x {12 + held} B",
-    )
+    return _per_logit(T, V, 4 + held, 4 + E + upcast + (E if job.arch.soft_cap else 0), 12 + held)
+
+
+def _per_logit(T: int, V: int, kept: int, forward: int, backward: int) -> Loss:
+    """A loss that takes so many bytes for each logit."""
+    return Loss(kept * V * T, forward * V * T, backward * V * T, _logits(T, V, forward), _logits(T, V, backward))
+
+
+def _logits(tokens: int, words: int, each: int) -> Text:
+    return Text("texts/bill.logits", {"tokens": tokens, "words": words, "each": each})
+
+
+def _and_chunk(before: Text, tokens: int, words: int, each: int) -> Text:
+    return Text("texts/bill.and_chunk", {"before": before, "tokens": tokens, "words": words, "each": each})
 
 
 def _fused(job: Job, T: int, V: int, E: int) -> Loss:
@@ -58,26 +71,29 @@ def _fused(job: Job, T: int, V: int, E: int) -> Loss:
     h = job.arch.hidden_size
     chunk = _power_of_two(-(-T // max(1, -(-V // h))))
     gradient = E * h * T + (V * h * E if job.full else 0)
+    formula = Text("texts/bill.stream", {"tokens": T, "hidden": h, "each": E})
+    if job.full:
+        formula = Text("texts/bill.and_head", {"before": formula, "words": V, "hidden": h, "each": E})
     return Loss(
         kept=gradient,
         forward=gradient + chunk * V * (E + 4),
         backward=gradient,
-        formula=f"{T} tokens x {h} x {E} B + {chunk} x {V} x {E + 4} B",
+        forward_formula=_and_chunk(formula, chunk, V, E + 4),
+        formula=formula,
     )
 
 
 def _chunked(job: Job, T: int, V: int, E: int) -> Loss:
     if job.run.framework == "trl":
-        chunk = min(T, _TRL_CHUNK)
-        return Loss(0, chunk * V * (E + 8), chunk * V * 12, f"{chunk} tokens x {V} x 12 B")
+        return _per_logit(min(T, _TRL_CHUNK), V, 0, E + 8, 12)
     chunk = -(-T // _TORCHTUNE_CHUNKS)
     if job.run.torch_compile and E < 4:
         kept = E * V * T  # the logits in 16 bits
-        return Loss(kept, kept, kept + 2 * E * V * chunk, f"{T} tokens x {V} x {E} B + {chunk} x {V} x {2 * E} B")
+        logits = _logits(T, V, E)
+        return Loss(kept, kept, kept + 2 * E * V * chunk, logits, _and_chunk(logits, chunk, V, 2 * E))
     kept = 4 * V * T  # each chunk keeps its log-softmax
-    return Loss(
-        kept, kept + E * V * T, kept + E * V * T + 8 * V * chunk, f"{T} tokens x {V} x {4 + E} B + {chunk} x {V} x 8 B"
-    )
+    logits, forward = _logits(T, V, 4 + E), kept + E * V * T
+    return Loss(kept, forward, forward + 8 * V * chunk, logits, _and_chunk(logits, chunk, V, 8))
 
 
 def _power_of_two(number: int) -> int:

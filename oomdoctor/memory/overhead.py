@@ -1,19 +1,19 @@
 """What a process holds on the card that no tensor accounts for.
 
 Source: CUDA contexts and NCCL as measured by stas00/ml-engineering (0.47 to 0.92 GiB at first use of CUDA, 0.55 to 2.0
-GiB with torch.distributed); cuBLAS workspaces from PyTorch's CUDABlas.cpp; slack from replaying traced steps in a
-simulator of the allocator that agrees with real snapshots, and from published pairs of max_allocated and max_reserved.
+GiB with torch.distributed); cuBLAS workspaces from PyTorch's CublasHandlePool.cpp; slack from replaying traced steps in
+a simulator of the allocator that agrees with real snapshots, and from published pairs of max_allocated, max_reserved.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from oomdoctor.case import Text
 from oomdoctor.memory.job import Job
 from oomdoctor.memory.lines import Range
-from oomdoctor.units import MIB
+from oomdoctor.units import KIB, MIB
 
-MEASURED = "measured by stas00/ml-engineering"
 _HOPPER = 9.0
 _CONTEXT = Range(400 * MIB, 700 * MIB, 1000 * MIB)
 _CONTEXT_HOPPER = Range(450 * MIB, 750 * MIB, 1100 * MIB)  # more kernels to load
@@ -28,20 +28,21 @@ _OF_FIXED = (0.0, 0.02, 0.05)  # gradients, optimizer workspace: the same sizes 
 # times what they allocate. What a tight card needs back is given back before an allocation fails.
 _OF_VARYING = (0.08, 1.0, 2.5)
 _UNITS = (0, 3, 6)  # gathered units in the pools of side streams, which others cannot use
+_FULL = 0.99  # of the card: the cache grows in segments and leaves a last piece
 _LOADING = (20 * MIB, 60 * MIB, 300 * MIB)  # half-filled segments that loading leaves
 
 
 class Traffic(NamedTuple):
     """What makes the allocator's slack, in bytes. logits, activations: with the batch; fixed: with the step.
 
-    unit: one block as FSDP or ZeRO-3 gathers it. room: what the card has left, None where the card is unknown.
+    unit: one block as FSDP or ZeRO-3 gathers it. used: all other lines of the bill.
     """
 
     logits: int
     activations: int
     fixed: int
     unit: int
-    room: int | None
+    used: int
 
 
 def context(job: Job) -> Range:
@@ -55,24 +56,58 @@ def communication(job: Job) -> Range:
     return _NCCL if several else Range(0, 0, 0)
 
 
-def workspace(job: Job) -> int:
-    """cuBLAS workspaces: 8.125 MiB per handle, 32 MiB on Hopper; torch's allocator counts them."""
-    return 32 * MIB if (job.run.compute_capability or 8.0) >= _HOPPER else 8 * MIB + MIB // 8
+def workspace(job: Job) -> tuple[int, Text]:
+    """cuBLAS workspaces, which torch's allocator counts: 8 of 4 MiB on Hopper, else 2 of 4 MiB and 8 of 16 KiB."""
+    if (job.run.compute_capability or 8.0) >= _HOPPER:
+        return 8 * 4 * MIB, Text("texts/bill.cublas_hopper")
+    return 2 * 4 * MIB + 8 * 16 * KIB, Text("texts/bill.cublas")
 
 
-def slack(job: Job, traffic: Traffic) -> Range:
-    """Reserved but not allocated."""
-    least = _steady(job, traffic)
+def slack(job: Job, traffic: Traffic) -> tuple[Range, Text]:
+    """Reserved but not allocated, and how the likely figure comes about."""
+    least, formula = _steady(job, traffic), _steady_formula(job, traffic)
     if job.run.padding != "longest" or job.run.packing:
-        return Range(*map(round, least))
-    batch = traffic.logits + traffic.activations
-    varying = [_up_to(traffic.room, steady + share * batch) for steady, share in zip(least, _OF_VARYING, strict=True)]
-    return Range(*(round(max(pair)) for pair in zip(least, varying, strict=True)))
+        return Range(*map(round, least)), formula
+    batch, room = traffic.logits + traffic.activations, _room(job, traffic)
+    varying = [_up_to(room, steady + share * batch) for steady, share in zip(least, _OF_VARYING, strict=True)]
+    size = Range(*(round(max(pair)) for pair in zip(least, varying, strict=True)))
+    if varying[1] <= least[1]:
+        return size, formula
+    if varying[1] == room:
+        values = {"full": _FULL, "card": job.run.gpu_memory_mib, "used": traffic.used}
+        return size, Text("texts/bill.slack_room", values)
+    return size, Text("texts/bill.and_varying", {"before": formula, "share": _OF_VARYING[1], "size": batch})
+
+
+def _steady_formula(job: Job, traffic: Traffic) -> Text:
+    found = Text("texts/bill.slack", {"size": _LOADING[1]})
+    if traffic.activations:
+        values = {"before": found, "share": _OF_ACTIVATIONS[1], "size": traffic.activations}
+        found = Text("texts/bill.and_slack_of_batch", values)
+    if traffic.logits:
+        values = {"before": found, "share": _of_logits(job)[1], "size": traffic.logits}
+        found = Text("texts/bill.and_slack_of_logits", values)
+    if traffic.fixed:
+        values = {"before": found, "share": _OF_FIXED[1], "size": traffic.fixed}
+        found = Text("texts/bill.and_slack_of_step", values)
+    if traffic.unit:
+        found = Text("texts/bill.and_slack_of_units", {"before": found, "count": _UNITS[1], "size": traffic.unit})
+    return found
+
+
+def _room(job: Job, traffic: Traffic) -> int | None:
+    """What the card has left; None where the card is unknown."""
+    mib = job.run.gpu_memory_mib
+    return round(_FULL * mib * MIB) - traffic.used if mib else None
+
+
+def _of_logits(job: Job) -> tuple[float, float, float]:
+    return _OF_CAST_LOGITS if job.linear_bytes == 2 else _OF_LOGITS
 
 
 def _steady(job: Job, traffic: Traffic) -> list[float]:
     """Low, likely and high slack where all steps are alike."""
-    of_logits = _OF_CAST_LOGITS if job.linear_bytes == 2 else _OF_LOGITS
+    of_logits = _of_logits(job)
     return [
         _LOADING[end]
         + of_logits[end] * traffic.logits

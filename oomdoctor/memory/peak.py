@@ -16,6 +16,7 @@ from oomdoctor.memory.loss import Loss, loss_of
 
 # auto_gptq's torch path shifts the packed weights apart in int32, narrows them to a byte and scales them in fp16.
 _GPTQ_UNPACKING = 4 + 1 + 2
+HALF = 2  # bytes of a 16-bit number
 
 
 class Moment(NamedTuple):
@@ -30,6 +31,7 @@ class Moment(NamedTuple):
     dequantized: int = 0
     cast: int = 0
     kv_cache: int = 0
+    freed: int = 0  # of the activations: already gone, and left out of them
 
     @property
     def total(self) -> int:
@@ -99,7 +101,7 @@ def _cast_cache(job: Job) -> int:
     """Autocast keeps its 16-bit copies of trained fp32 weights until the forward pass ends."""
     if not (job.autocast and job.full and job.loaded_bytes == 4) or job.quantized:
         return 0
-    copies = 2 * job.arch.num_hidden_layers * sharding.block_linear_weights(job)
+    copies = HALF * job.arch.num_hidden_layers * sharding.block_linear_weights(job)
     return round(copies * sharding.block_share(job))
 
 
@@ -108,12 +110,21 @@ def _dequantized(job: Job) -> int:
     if not job.quantized:
         return 0
     linear = sharding.largest_linear(job)
-    numbers = linear.inputs * linear.outputs if linear else 0
-    if (job.run.quantization or "").startswith("gptq"):
-        return 2 * sharding.block_linear_weights(job) + _GPTQ_UNPACKING * numbers
+    kept = HALF * sharding.block_linear_weights(job) if is_gptq(job) else 0
+    return kept + linear.inputs * linear.outputs * unpacked_bytes(job)
+
+
+def is_gptq(job: Job) -> bool:
+    return (job.run.quantization or "").startswith("gptq")
+
+
+def unpacked_bytes(job: Job) -> int:
+    """Bytes that one quantized weight takes while its layer works."""
+    if is_gptq(job):
+        return _GPTQ_UNPACKING
     loaded = 4 if job.run.torch_dtype == "float32" else 2
     compute = 4 if job.run.bnb_4bit_compute_dtype == "float32" and job.run.quantization != "int8" else 2
-    return numbers * (loaded + (compute if compute != loaded else 0))
+    return loaded + (compute if compute != loaded else 0)
 
 
 def moments(step: Step) -> tuple[Moment, ...]:
@@ -139,22 +150,22 @@ def _backward(step: Step) -> tuple[Moment, ...]:
     scores = attention.score_workspace(arch, job.kernel, T, job.length)
     freed = round(T * (step.block.mlp + step.block.norms / 2 + 2 * job.attention_bytes * q)) if scores else 0
     softmax = T * (R * h + E * q) + scores
-    rest = step.kept + step.again
+    rest, in_first = step.kept + step.again, max(mlp if not scores else 0, softmax)
     first = (R * h * T if step.again else 0) + step.block.total(T)
-    almost = max(step.earlier, round(step.gradients * _before_the_first_block(job)))
+    almost = max(step.earlier, round(step.gradients * before_the_first_block(job)))
     lm_head = max(step.earlier, min(head, step.gradients))
     kept_logits = E * arch.vocab_size * T if step.loss.kept else 0
     return (
         Moment("B0", "backward", step.kept + step.tail, step.loss.backward, step.earlier),
         Moment("B1", "backward", step.kept + step.tail, kept_logits, lm_head, head if step.earlier else 0),
         Moment("B3", "backward", rest, 0, lm_head, mlp, step.dequantized),
-        Moment("B4", "backward", rest - freed, 0, lm_head, softmax, step.dequantized),
-        Moment("B5", "backward", first - freed, 0, almost, max(mlp if not scores else 0, softmax), step.dequantized),
+        Moment("B4", "backward", rest - freed, 0, lm_head, softmax, step.dequantized, freed=freed),
+        Moment("B5", "backward", first - freed, 0, almost, in_first, step.dequantized, freed=freed),
         Moment("B6", "backward", R * h * T, 0, step.gradients, 2 * head if arch.tie_word_embeddings else 0),
     )
 
 
-def _before_the_first_block(job: Job) -> float:
+def before_the_first_block(job: Job) -> float:
     """The share of the gradients that is there while the first block runs backward: not yet its own."""
     found = job.counts
     missing = (found.blocks + found.biases) / max(1, job.arch.num_hidden_layers)
@@ -166,9 +177,17 @@ def _before_the_first_block(job: Job) -> float:
 def _optimizer(step: Step) -> Moment:
     """The step itself: its workspace, and with an fp32 master the gradients' fp32 copies."""
     job = step.job
-    share = sharding.state_share(job)
-    numbers = trained.trainable_parameters(job) * share
-    if job.zero_stage == 3:
-        numbers = min(numbers, sharding.SUB_GROUP)
-    copies = numbers * (4 + (2 if job.zero_stage else 0)) if job.master else 0
-    return Moment("O", "optimizer_step", 0, 0, step.gradients, round(copies + trained.workspace(job) * share))
+    copies = stepped_numbers(job) * copy_bytes(job)
+    workspace = trained.workspace(job) * sharding.state_share(job)
+    return Moment("O", "optimizer_step", 0, 0, step.gradients, round(copies + workspace))
+
+
+def stepped_numbers(job: Job) -> float:
+    """Trained numbers that this card steps through at a time."""
+    numbers = trained.trainable_parameters(job) * sharding.state_share(job)
+    return min(numbers, sharding.SUB_GROUP) if job.zero_stage == 3 else numbers
+
+
+def copy_bytes(job: Job) -> int:
+    """Bytes of the copies that the step makes of each gradient."""
+    return (4 + (2 if job.zero_stage else 0)) if job.master else 0

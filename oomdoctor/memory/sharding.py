@@ -12,10 +12,10 @@ from oomdoctor.memory.weights import QUANTIZED_BYTES, Counts, linear_weights, no
 
 # reduce_bucket_size in elements: "auto" is hidden² (small), transformers' examples say 2e8, DeepSpeed's default is 5e8.
 BUCKET_ELEMENTS = (0, 200_000_000, 500_000_000)
-_LIVE_PARAMETERS = 1_000_000_000  # stage3_max_live_parameters
+LIVE_PARAMETERS = 1_000_000_000  # stage3_max_live_parameters
 SUB_GROUP = 1_000_000_000  # sub_group_size: ZeRO-3 steps through its partition in pieces of this many elements
 _ON_ACCELERATE = ("accelerate", "transformers", "trl", "axolotl", "llamafactory", "ms-swift")
-_BLOCKS_GATHERED = 2  # the one at work, and the next one on its way
+BLOCKS_GATHERED = 2  # the one at work, and the next one on its way
 
 
 def divides_weights(job: Job) -> bool:
@@ -74,8 +74,8 @@ def gathered_bytes(job: Job) -> int:
     if not divides_weights(job):
         return 0
     if job.zero_stage == 3:
-        return round(min(whole_bytes(job), _LIVE_PARAMETERS * job.loaded_bytes))
-    return round(root_bytes(job) + _BLOCKS_GATHERED * block_bytes(job, gathered=True))
+        return round(min(whole_bytes(job), LIVE_PARAMETERS * job.loaded_bytes))
+    return round(root_bytes(job) + BLOCKS_GATHERED * block_bytes(job, gathered=True))
 
 
 def root_bytes(job: Job) -> int:
@@ -112,9 +112,9 @@ def gathered_logits(job: Job) -> int:
     return (job.run.gpu_count or 1) * job.tokens * job.arch.vocab_size * job.linear_bytes
 
 
-def largest_linear(job: Job) -> Linear | None:
-    """The largest single linear layer of a block."""
-    return max(job.arch.linears, key=lambda linear: linear.inputs * linear.outputs, default=None)
+def largest_linear(job: Job) -> Linear:
+    """The largest single linear layer of a block; one without weights where a block has none."""
+    return max(job.arch.linears, key=lambda linear: linear.inputs * linear.outputs, default=Linear("", 0, 0, ""))
 
 
 def block_linear_weights(job: Job) -> int:

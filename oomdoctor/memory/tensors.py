@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from oomdoctor.case import Architecture, Run
+from oomdoctor.case import Architecture, Run, Text
 from oomdoctor.memory import sharding
 from oomdoctor.memory.activations import mlp_width
 from oomdoctor.memory.bill import needed
@@ -24,9 +24,13 @@ _DTYPES = {1: "uint8", 2: "bfloat16", 4: "float32"}
 
 
 class Tensor(NamedTuple):
-    """name: `logits (fp32)`; shape in elements; dtype as torch calls it; bytes as the allocator is asked for."""
+    """key: `logits`, never translated; name: the same in words; shape in elements; dtype as torch calls it.
 
-    name: str
+    bytes: as the allocator is asked for.
+    """
+
+    key: str
+    name: Text
     shape: tuple[int, ...]
     dtype: str
     bytes: int
@@ -68,11 +72,12 @@ def _up(size: int, step: int) -> int:
     return -(-size // step) * step
 
 
-def _tensor(name: str, shape: tuple[int, ...], number_bytes: int, dtype: str | None = None) -> Tensor:
+def _tensor(key: str, shape: tuple[int, ...], number_bytes: int, dtype: str | None = None, layer: str = "") -> Tensor:
     size = number_bytes
     for length in shape:
         size *= length
-    return Tensor(name, shape, dtype or _DTYPES.get(number_bytes, "uint8"), size)
+    name = Text(f"texts/tensor.{key}", {"layer": layer})
+    return Tensor(key, name, shape, dtype or _DTYPES.get(number_bytes, "uint8"), size)
 
 
 def _half(job: Job) -> str:
@@ -80,64 +85,63 @@ def _half(job: Job) -> str:
     return "float16" if half else "bfloat16"
 
 
-def _typed(job: Job, name: str, shape: tuple[int, ...], number_bytes: int) -> Tensor:
-    return _tensor(name, shape, number_bytes, _half(job) if number_bytes == 2 else None)
+def _typed(job: Job, key: str, shape: tuple[int, ...], number_bytes: int, layer: str = "") -> Tensor:
+    return _tensor(key, shape, number_bytes, _half(job) if number_bytes == 2 else None, layer)
 
 
 def _of_the_loss(job: Job) -> Iterator[Tensor]:
     B, S, V = job.batch, job.length, job.arch.vocab_size
     for shape in ((B, S, V), (B, S - 1, V)):  # old code shifts the logits, which leaves one position out
-        yield _tensor("logits (fp32) or their log-softmax", shape, 4)
-        yield _typed(job, "logits (16-bit)", shape, 2)
+        yield _tensor("logits", shape, 4)
+        yield _typed(job, "logits", shape, 2)
     if job.run.parallelism == "dp":
-        yield _tensor("logits of all replicas (fp32)", ((job.run.gpu_count or 1) * B, S, V), 4)
+        yield _tensor("replica_logits", ((job.run.gpu_count or 1) * B, S, V), 4)
 
 
 def _of_the_blocks(job: Job) -> Iterator[Tensor]:
     arch, B, S = job.arch, job.batch, job.length
     f, h, a, k, d = mlp_width(job), arch.hidden_size, arch.num_attention_heads, arch.num_key_value_heads, arch.head_dim
     for size in (4, 2):
-        yield _typed(job, f"attention scores ({8 * size}-bit)", (B, a, S, S), size)
-        yield _typed(job, f"MLP activation ({8 * size}-bit)", (B, S, f), size)
-        yield _typed(job, f"hidden states, a checkpoint's input ({8 * size}-bit)", (B, S, h), size)
-        yield _typed(job, f"queries ({8 * size}-bit)", (B, a, S, d), size)
-        yield _typed(job, f"keys or values ({8 * size}-bit)", (B, k, S, d), size)
-    yield _tensor("attention mask", (B, 1, S, S), 1)
-    yield _tensor("dropout mask of the MLP", (B, S, f), 1)
+        yield _typed(job, "attention_scores", (B, a, S, S), size)
+        yield _typed(job, "mlp_activation", (B, S, f), size)
+        yield _typed(job, "hidden_states", (B, S, h), size)
+        yield _typed(job, "queries", (B, a, S, d), size)
+        yield _typed(job, "keys_or_values", (B, k, S, d), size)
+    yield _tensor("attention_mask", (B, 1, S, S), 1)
+    yield _tensor("dropout_mask", (B, S, f), 1)
 
 
 def _of_the_weights(job: Job) -> Iterator[Tensor]:
     arch = job.arch
+    own = "dequantized_weight" if job.quantized else "trained_weight" if job.full else "linear_weight"
     for linear in arch.linears:
         shape = (linear.outputs, linear.inputs)
-        own = "gradient or weight" if job.full else "weight"
-        note = ", dequantized" if job.quantized else ""
-        yield _typed(job, f"{own} of {linear.name}{note} (16-bit)", shape, 2)
-        yield _tensor(f"{own} of {linear.name}{note} (fp32)", shape, 4)
+        yield _typed(job, own, shape, 2, linear.name)
+        yield _tensor(own, shape, 4, layer=linear.name)
         if linear.count > 1:
-            yield _typed(job, f"all experts' {linear.name} (16-bit)", (linear.count, *shape), 2)
+            yield _typed(job, "expert_weights", (linear.count, *shape), 2, linear.name)
         if job.run.quantization in ("nf4", "nf4-double", "fp4"):
-            yield _tensor(f"quantized weight of {linear.name}", (linear.outputs * linear.inputs // 2, 1), 1)
+            yield _tensor("quantized_weight", (linear.outputs * linear.inputs // 2, 1), 1, layer=linear.name)
         if job.run.quantization == "int8":
-            yield _tensor(f"quantized weight of {linear.name}", shape, 1)
+            yield _tensor("quantized_weight", shape, 1, layer=linear.name)
     width = arch.embedding_size or arch.hidden_size
-    yield _typed(job, "embedding or lm_head, or its gradient (16-bit)", (arch.vocab_size, width), 2)
-    yield _tensor("embedding or lm_head, or its gradient (fp32)", (arch.vocab_size, width), 4)
+    yield _typed(job, "embedding", (arch.vocab_size, width), 2)
+    yield _tensor("embedding", (arch.vocab_size, width), 4)
 
 
 def _of_the_optimizer(job: Job) -> Iterator[Tensor]:
     trainable = trainable_parameters(job)
     if job.zero_stage:
         part = -(-trainable // job.shards)
-        yield _tensor("flat ZeRO partition (fp32)", (part,), 4)
-        yield _typed(job, "flat ZeRO partition (16-bit)", (part,), 2)
+        yield _tensor("zero_partition", (part,), 4)
+        yield _typed(job, "zero_partition", (part,), 2)
         for elements in sharding.BUCKET_ELEMENTS[1:]:
-            yield _typed(job, "ZeRO bucket", (elements,), 2)
+            yield _typed(job, "zero_bucket", (elements,), 2)
     if job.run.parallelism == "fsdp":
         layers = max(1, job.arch.num_hidden_layers)
         block = sharding.block_linear_weights(job) + (job.counts.biases // layers)
-        yield _typed(job, "gathered FSDP unit, one block (16-bit)", (block,), 2)
-        yield _tensor("gathered FSDP unit, one block (fp32)", (block,), 4)
+        yield _typed(job, "fsdp_unit", (block,), 2)
+        yield _tensor("fsdp_unit", (block,), 4)
     if "8bit" in (job.run.optim or ""):
         for linear in job.arch.linears if job.full else ():
-            yield _tensor(f"8-bit optimizer state of {linear.name}", (linear.outputs, linear.inputs), 1)
+            yield _tensor("optimizer_state", (linear.outputs, linear.inputs), 1, layer=linear.name)

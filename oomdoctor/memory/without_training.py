@@ -10,18 +10,26 @@ from oomdoctor.memory.activations import mlp_width
 from oomdoctor.memory.job import Job
 from oomdoctor.memory.peak import Moment
 
+COLLECTED = 4  # bytes of each logit that is kept for the metrics
+
 
 def evaluation(job: Job) -> Moment | None:
     """One batch of evaluation, and the predictions collected so far; None where nobody said that there is any."""
     batch = job.run.per_device_eval_batch_size
     if not batch:
         return None
-    T, V, E = batch * job.length, job.arch.vocab_size, job.linear_bytes
-    logits = (4 + E + (4 if E < 4 else 0)) * V * T if job.run.task != "classification" else 0
-    return Moment("E", "eval", passing(job, T), logits + _collected(job, T), kv_cache=0)
+    T, V = batch * job.length, job.arch.vocab_size
+    logits = (logit_bytes(job) + COLLECTED * collected_batches(job)) * V * T
+    return Moment("E", "eval", passing(job, T), logits)
 
 
-def _collected(job: Job, tokens: int) -> int:
+def logit_bytes(job: Job) -> int:
+    """Bytes of each logit while its batch is evaluated: the logits, their fp32 copy and their log-softmax."""
+    E = job.linear_bytes
+    return 0 if job.run.task == "classification" else 4 + E + (4 if E < 4 else 0)
+
+
+def collected_batches(job: Job) -> int:
     """Logits stay on the card until eval_accumulation_steps; they are needed only where metrics are computed.
 
     Where no number of steps is given they grow with the whole evaluation set, whose size is unknown: two batches are
@@ -29,8 +37,7 @@ def _collected(job: Job, tokens: int) -> int:
     """
     if not job.run.compute_metrics or job.run.prediction_loss_only or job.run.task == "classification":
         return 0
-    batches = max(2, job.run.eval_accumulation_steps or 2)
-    return batches * 4 * job.arch.vocab_size * tokens
+    return max(2, job.run.eval_accumulation_steps or 2)
 
 
 def inference(job: Job) -> Moment:

@@ -102,13 +102,14 @@ def _crash(crash: Crash | None, diagnosis: Diagnosis | None, lang: str) -> Docum
             "likely": bool(fragmentation and fragmentation.likely),
             "why": render(fragmentation.why, lang) if fragmentation else None,
         },
-        "tensor": [_tensor(tensor) for tensor in diagnosis.tensors] if diagnosis else [],
+        "tensor": [_tensor(tensor, lang) for tensor in diagnosis.tensors] if diagnosis else [],
         "proof": dict(crash.proof),
     }
 
 
-def _tensor(tensor: Tensor) -> Document:
-    return {"name": tensor.name, "shape": list(tensor.shape), "dtype": tensor.dtype, "bytes": tensor.bytes}
+def _tensor(tensor: Tensor, lang: str) -> Document:
+    name, shape = render(tensor.name, lang), list(tensor.shape)
+    return {"key": tensor.key, "name": name, "shape": shape, "dtype": tensor.dtype, "bytes": tensor.bytes}
 
 
 def _fact(fact: Fact, lang: str) -> Document:
@@ -149,7 +150,8 @@ def _range(size: Range) -> Document:
 
 
 def _line(line: Line, lang: str) -> Document:
-    return {"key": line.key, **_range(line.size), "formula": render(line.formula, lang), "source": line.source}
+    words = {"formula": render(line.formula, lang), "source": render(line.source, lang)}
+    return {"key": line.key, **_range(line.size), **words}
 
 
 def _gpu(gpu: Gpu, lang: str) -> Document:

@@ -45,7 +45,12 @@ def bill(*gib: float) -> Bill:
     """weights, activations, logits, context in GiB; the first has no spread, the others 10 % each way."""
     keys = ("weights", "activations", "logits", "context")
     lines = tuple(
-        Line(key, _range(size, key != "weights"), f"{size} GiB worked out for {key}", "tests")
+        Line(
+            key,
+            _range(size, key != "weights"),
+            words(*2 * (f"{size} GiB worked out for {key}",)),
+            words(*2 * ("tests",)),
+        )
         for key, size in zip(keys, gib, strict=True)
     )
     torch_own = PhaseBill("backward", lines[:-1]).total

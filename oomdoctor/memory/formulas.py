@@ -1,0 +1,221 @@
+"""How the sizes of a moment come about: formulas with the numbers filled in, put into words only when shown.
+
+A reader can add each of them up: `x`, `/`, `+`, `-`, brackets and "% of" are arithmetic, all other words only say what
+a number is. The sizes themselves are worked out elsewhere (peak, trained, sharding); here stands what made them up.
+"""
+
+from __future__ import annotations
+
+from oomdoctor.case import Text
+from oomdoctor.memory import attention, peak, sharding, trained, without_training
+from oomdoctor.memory.activations import mlp_width
+from oomdoctor.memory.job import Job
+from oomdoctor.memory.peak import Moment, Step
+
+
+def shared(whole: Text, share: float, is_sum: bool = False) -> Text:
+    """A formula divided by the cards that split what it stands for."""
+    cards = round(1 / share) if share else 1
+    if cards == 1:
+        return whole
+    values = {"whole": whole, "cards": cards}
+    return Text("texts/bill.sum_shared", values) if is_sum else Text("texts/bill.shared", values)
+
+
+def each_parameter(job: Job, size: int) -> Text:
+    """So many bytes for each trained parameter."""
+    count = trained.trainable_parameters(job)
+    return Text("texts/bill.parameters", {"count": count, "each": size / max(1, count)})
+
+
+def gradients(job: Job, moment: Moment) -> Text:
+    """Those that are there at a moment: all, the output layer's alone, or all but the first block's."""
+    share = sharding.gradient_share(job)
+    whole = shared(each_parameter(job, trained.gradients(job)), share)
+    if moment.gradients == round(trained.gradients(job) * share):
+        return whole
+    if moment.name == "B5":
+        return Text("texts/bill.not_yet_all", {"whole": whole, "share": peak.before_the_first_block(job)})
+    return _head(job, "head_gradient")
+
+
+def activations(step: Step, moment: Moment) -> Text:
+    """What is kept for backward at a moment, or what a pass without backward holds."""
+    if moment.name in ("E", "G"):
+        return _passing(step.job, moment)
+    if moment.name == "B6":
+        return _stream(step.job)
+    found = _first_block(step) if moment.name == "B5" else _kept(step)
+    if moment.name in ("F", "B0", "B1"):
+        found = Text("texts/bill.and_tail", {"before": found, "size": step.tail})
+    elif moment.name in ("B3", "B4") and step.again:
+        found = Text("texts/bill.and_again", {"before": found, "size": step.again})
+    return Text("texts/bill.less_freed", {"before": found, "size": moment.freed}) if moment.freed else found
+
+
+def _kept(step: Step) -> Text:
+    job, share = step.job, sharding.block_share(step.job)
+    if job.checkpointing == "full":
+        values = {**_stream(job).values, "blocks": job.arch.num_hidden_layers}
+        return shared(Text("texts/bill.block_inputs", values), share)
+    if job.checkpointing == "selective":
+        block = Text("texts/bill.and_its_input", {"before": _block(step), **_stream(job).values})
+        return shared(Text("texts/bill.halved", {"whole": _blocks(step, block)}), share)
+    return shared(_blocks(step, _block(step)), share)
+
+
+def _blocks(step: Step, block: Text) -> Text:
+    values = {"blocks": step.job.saved_layers, "block": block, "tokens": step.job.tokens, "size": step.block.fixed}
+    return Text("texts/bill.blocks_and_casts", values) if step.block.fixed else Text("texts/bill.blocks", values)
+
+
+def _first_block(step: Step) -> Text:
+    """The last one that backward comes to; if it was run again, its input stands beside it."""
+    found = Text("texts/bill.one_block", {"block": _block(step), "tokens": step.job.tokens})
+    if step.block.fixed:
+        found = Text("texts/bill.and_casts", {"before": found, "size": step.block.fixed})
+    return Text("texts/bill.and_input", {**_stream(step.job).values, "before": found}) if step.again else found
+
+
+def _block(step: Step) -> Text:
+    """Bytes per token that one block keeps, by part."""
+    saved = step.block
+    found = Text("texts/bill.block", {"norms": saved.norms, "attention": saved.attention, "mlp": saved.mlp})
+    if saved.inputs:
+        found = Text("texts/bill.and_linear_inputs", {"before": found, "each": saved.inputs})
+    if saved.adapters:
+        found = Text("texts/bill.and_adapters", {"before": found, "each": saved.adapters})
+    if saved.dropout:
+        found = Text("texts/bill.and_dropout", {"before": found, "each": saved.dropout})
+    return found
+
+
+def _stream(job: Job) -> Text:
+    """The residual stream of one micro-batch: what goes into a block."""
+    values = {"each": job.residual_bytes, "hidden": job.arch.hidden_size, "tokens": job.tokens}
+    return Text("texts/bill.stream", values)
+
+
+def _passing(job: Job, moment: Moment) -> Text:
+    batch = job.run.per_device_eval_batch_size if moment.name == "E" else None
+    tokens = batch * job.length if batch else job.tokens
+    values: dict[str, float] = {"tokens": tokens, "stream": 2 * job.residual_bytes, "each": 3 * job.linear_bytes}
+    return _and_scores(job, Text("texts/bill.in_mlp", {**values, **_widths(job)}), tokens)
+
+
+def logits(step: Step, moment: Moment) -> Text:
+    """Logits and what their loss needs."""
+    job = step.job
+    values = {"tokens": job.tokens, "words": job.arch.vocab_size, "each": job.linear_bytes}
+    if moment.name == "F":
+        return step.loss.forward_formula
+    if moment.name == "B0":
+        return step.loss.formula
+    if moment.name == "G":
+        return Text("texts/bill.last_logits", {**values, "batch": job.batch})
+    if moment.name == "E":
+        return _evaluated(job)
+    return Text("texts/bill.logits", values)
+
+
+def _evaluated(job: Job) -> Text:
+    batches = without_training.collected_batches(job)
+    tokens = (job.run.per_device_eval_batch_size or 0) * job.length
+    values = {"tokens": tokens, "words": job.arch.vocab_size, "each": without_training.logit_bytes(job)}
+    if batches:
+        return Text("texts/bill.collected_logits", {**values, "batches": batches, "kept": without_training.COLLECTED})
+    return Text("texts/bill.logits", values)
+
+
+def kv_cache(job: Job) -> Text:
+    """Keys and values of all tokens in all blocks."""
+    arch = job.arch
+    width = arch.num_key_value_heads * arch.head_dim
+    values = {"blocks": arch.num_hidden_layers, "width": width, "each": job.attention_bytes, "tokens": job.tokens}
+    return Text("texts/bill.kv_cache", values)
+
+
+def temporaries(step: Step, moment: Moment) -> Text:
+    """Tensors in flight: within a block, of the output layer's gradient, or within the optimizer's step."""
+    job = step.job
+    if moment.name == "O":
+        return _optimizer(job)
+    if moment.name == "B1":
+        return _head(job, "second_head")
+    if moment.name == "B6":
+        return _head(job, "tied_heads")
+    R, E, queries = job.residual_bytes, job.linear_bytes, job.arch.num_attention_heads * job.arch.head_dim
+    values: dict[str, float] = {"tokens": job.tokens, "stream": R, "each": E, **_widths(job), "queries": queries}
+    if moment.name == "forward":
+        passing = Text("texts/bill.in_mlp", values)
+        return _and_scores(job, passing, job.tokens) if step.again else passing
+    scores = attention.keeps_scores(job.kernel)
+    if moment.name == "B3" or (moment.name == "B5" and not scores and 2 * mlp_width(job) > queries):
+        return Text("texts/bill.in_mlp", {**values, "each": 2 * E})
+    return _and_scores(job, Text("texts/bill.in_attention", values), job.tokens)
+
+
+def communication(job: Job) -> Text:
+    """What the cards exchange: buckets of gradients, gathered weights, collected logits."""
+    if job.run.parallelism == "ddp":
+        return Text("texts/bill.buckets_ddp", each_parameter(job, trained.gradients(job)).values)
+    if job.run.parallelism == "dp":
+        values = {"cards": job.run.gpu_count or 1, "tokens": job.tokens, "words": job.arch.vocab_size}
+        return Text("texts/bill.gathered_logits", {**values, "each": job.linear_bytes})
+    if job.run.parallelism == "fsdp":
+        count, block = sharding.BLOCKS_GATHERED, sharding.block_bytes(job, gathered=True)
+        return Text("texts/bill.gathered_blocks", {"root": sharding.root_bytes(job), "count": count, "block": block})
+    if job.zero_stage < 3:
+        return Text("texts/bill.buckets_zero", {"numbers": sharding.BUCKET_ELEMENTS[1], "each": job.gradient_bytes})
+    return _zero3(job)
+
+
+def _zero3(job: Job) -> Text:
+    found = Text("texts/bill.buckets_zero3", {"hidden": job.arch.hidden_size, "each": job.gradient_bytes})
+    live, whole = sharding.LIVE_PARAMETERS, sharding.whole_bytes(job)
+    if whole <= live * job.loaded_bytes:
+        return Text("texts/bill.and_all_gathered", {"before": found, "size": whole})
+    return Text("texts/bill.and_live_parameters", {"before": found, "count": live, "each": job.loaded_bytes})
+
+
+def _widths(job: Job) -> dict[str, float]:
+    return {"hidden": job.arch.hidden_size, "width": mlp_width(job)}
+
+
+def _and_scores(job: Job, before: Text, tokens: int) -> Text:
+    if not attention.keeps_scores(job.kernel):
+        return before
+    values = {"each": attention.SCORE_WORKSPACE, "heads": job.arch.num_attention_heads, "length": job.length}
+    return Text("texts/bill.and_scores", {**values, "before": before, "tokens": tokens})
+
+
+def _head(job: Job, name: str) -> Text:
+    values = {"words": job.arch.vocab_size, "hidden": job.arch.hidden_size, "each": job.gradient_bytes}
+    return Text(f"texts/bill.{name}", values)
+
+
+def _optimizer(job: Job) -> Text:
+    """ZeRO-3 takes its partition in pieces; all others step through what this card holds."""
+    count, share, stepped = trained.trainable_parameters(job), sharding.state_share(job), peak.stepped_numbers(job)
+    each = peak.copy_bytes(job) + trained.workspace(job) / max(1, count)
+    if stepped < count * share:
+        return Text("texts/bill.step_workspace", {"count": stepped, "each": each})
+    return shared(Text("texts/bill.step_workspace", {"count": count, "each": each}), share)
+
+
+def dequantized(job: Job) -> Text:
+    """The widest weight of a block, unpacked; GPTQ's layers keep all of a block."""
+    linear = sharding.largest_linear(job)
+    values = {"layer": linear.name, "outputs": linear.outputs, "inputs": linear.inputs}
+    found = Text("texts/bill.unpacked", {**values, "each": peak.unpacked_bytes(job)})
+    if peak.is_gptq(job):
+        block = sharding.block_linear_weights(job)
+        return Text("texts/bill.and_block_unpacked", {"before": found, "weights": block, "each": peak.HALF})
+    return found
+
+
+def cast(job: Job) -> Text:
+    """Autocast's 16-bit copies of the blocks' weights."""
+    weights = sharding.block_linear_weights(job)
+    values = {"blocks": job.arch.num_hidden_layers, "weights": weights, "each": peak.HALF}
+    return shared(Text("texts/bill.cast", values), sharding.block_share(job))

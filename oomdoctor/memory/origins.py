@@ -1,0 +1,49 @@
+"""Where the formulas and constants of the bill's lines come from."""
+
+from __future__ import annotations
+
+from oomdoctor.case import Text
+from oomdoctor.memory.job import Job
+from oomdoctor.memory.peak import Moment, is_gptq
+
+TRACED = Text("texts/bill.source_traced")
+PASSING = Text("texts/bill.source_passing")
+GRADIENTS = Text("texts/bill.source_gradients")
+REFERENCE = Text("texts/bill.source_reference")
+KV_CACHE = Text("texts/bill.source_kv_cache")
+STEP = Text("texts/bill.source_step")
+CAST = Text("texts/bill.source_cast")
+CUBLAS = Text("texts/bill.source_cublas")
+SLACK = Text("texts/bill.source_slack")
+MEASURED = Text("texts/bill.source_measured")
+
+
+def of_weights(job: Job) -> Text:
+    """Parameters are counted; what one of them weighs is the dtype's or the quantization's."""
+    if is_gptq(job):
+        return Text("texts/bill.source_gptq")
+    if job.run.quantization == "int8":
+        return Text("texts/bill.source_int8")
+    return Text("texts/bill.source_4bit") if job.quantized else Text("texts/bill.source_weights")
+
+
+def of_states(job: Job) -> Text:
+    return Text("texts/bill.source_states", {"optim": job.run.optim})
+
+
+def of_communication(job: Job) -> Text:
+    return Text(f"texts/bill.source_{job.run.parallelism}")
+
+
+def of_logits(job: Job, moment: Moment) -> Text:
+    """The loss in use, or in evaluation and inference the code that keeps logits."""
+    if moment.phase in ("eval", "generate"):
+        return Text(f"texts/bill.source_logits_{moment.phase}")
+    kernel = job.run.loss_kernel or "plain"
+    if kernel == "chunked" and job.run.framework == "trl":
+        return Text("texts/bill.source_loss_trl")
+    return Text(f"texts/bill.source_loss_{kernel}")
+
+
+def of_unpacking(job: Job) -> Text:
+    return Text("texts/bill.source_unpacked_gptq") if is_gptq(job) else Text("texts/bill.source_unpacked")

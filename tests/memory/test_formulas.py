@@ -1,0 +1,129 @@
+"""The formulas of the bill: each adds up to its line, in both languages, and the Chinese ones are Chinese."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from oomdoctor.case import Architecture, Run
+from oomdoctor.memory.bill import bill_of
+from oomdoctor.memory.lines import Bill, Line
+from oomdoctor.memory.tensors import tensors_of
+from oomdoctor.texts import render
+from oomdoctor.units import GIB, MIB
+from tests.memory import llamas
+from tests.memory.arithmetic import UNITS, added_up
+from tests.memory.runs import full, lora
+from tests.memory.test_properties import ARCHITECTURES, RUNS
+
+# Names of things that are called so in Chinese too.
+TECHNICAL = set(
+    """
+    B KiB MiB GiB x token logits log-softmax softmax MLP LoRA dropout batch query Q K V dtype embedding lm_head
+    CUDA NCCL PyTorch torch transformers Trainer.evaluation_loop generate TRL ref_model chunked_nll Triton Liger
+    fused_linear_cross_entropy torchtune CEWithChunkedOutputLoss bitsandbytes auto_gptq torch.autocast
+    CublasHandlePool.cpp max_memory_allocated max_memory_reserved stas00/ml-engineering meta QLoRA LLM.int8 GPTQ
+    DistributedDataParallel gradient_as_bucket_view nn.DataParallel FSDP DeepSpeed reduce_bucket_size overlap_comm
+    stage3_max_live_parameters ZeRO
+""".split()  # noqa: SIM905  # easier to read than sixty quotes
+)
+ENGLISH = re.compile(r"(?<![A-Za-z0-9_.])[A-Za-z][A-Za-z0-9_./-]*")
+
+
+def lines_of(bill: Bill) -> list[Line]:
+    return [line for phase in bill.phases for line in phase.lines]
+
+
+def check(run: Run, arch: Architecture) -> None:
+    for line in lines_of(bill_of(run, arch)):
+        for lang in ("en", "zh"):
+            formula = render(line.formula, lang)
+            off = 0.02 * max(size for unit, size in UNITS.items() if unit in formula)  # sizes have two decimals
+            assert added_up(formula) == pytest.approx(line.size.likely, rel=0.001, abs=off), (line.key, formula)
+
+
+def test_a_formula_is_added_up_as_a_reader_would() -> None:
+    assert added_up("32 blocks x 2 B x 4096 hidden x 4096 tokens + 612.50 MiB of one block") == 2**30 + 612.5 * MIB
+    assert added_up("(6.5e+09 parameters x 2 B + 100 others x 4 B) / 8 cards") == (1.3e10 + 400) / 8
+    assert added_up("60.00 MiB left by loading + 14 % of 1.00 GiB of logits") == 60 * MIB + 0.14 * GIB
+
+
+@given(run=RUNS, arch=ARCHITECTURES)
+@settings(max_examples=200, deadline=None, derandomize=True)
+def test_every_formula_adds_up_to_its_line(run: Run, arch: Architecture) -> None:
+    check(run, arch)
+
+
+OTHERS: list[dict[str, Any]] = [
+    {"task": "inference", "max_length": 8192},
+    {"task": "inference", "attn_implementation": "eager"},
+    {"per_device_eval_batch_size": 64},
+    {"per_device_eval_batch_size": 8, "compute_metrics": True, "attn_implementation": "eager"},
+    {"per_device_eval_batch_size": 64, "compute_metrics": True, "eval_accumulation_steps": 20},
+    {"task": "dpo", "reference_model": "full", "parallelism": "zero3", "gpu_count": 8},
+    {"task": "classification", "method": "freeze"},
+    {"padding": "longest", "gpu_memory_mib": 24135},
+    {"padding": "longest", "gpu_memory_mib": 81559},
+    {"loss_kernel": "chunked", "framework": "trl"},
+    {"loss_kernel": "chunked", "torch_compile": True},
+    {"torch_dtype": "float32", "mixed_precision": "bf16", "gradient_checkpointing": "full"},
+    {"trainable_dtype": "float32-master", "parallelism": "zero2", "gpu_count": 4, "mixed_precision": "bf16"},
+    {"trainable_dtype": "float32-master", "mixed_precision": "bf16", "gradient_accumulation_steps": 4},
+]
+
+
+@pytest.mark.parametrize("changes", OTHERS)
+@pytest.mark.parametrize("arch", [llamas.LLAMA2_7B, llamas.GEMMA_7B, llamas.LLAMA31_8B])
+def test_formulas_of_rarer_runs_add_up(changes: dict[str, Any], arch: Architecture) -> None:
+    check(full(**changes), arch)
+
+
+def test_masks_of_dropout_are_in_the_formula() -> None:
+    arch = llamas.LLAMA2_7B._replace(hidden_dropout=0.1, attention_dropout=0.1)
+    check(full(attn_implementation="eager"), arch)
+
+
+def test_a_padded_run_on_a_small_card_says_that_only_the_rest_of_the_card_is_left() -> None:
+    bill = bill_of(lora(padding="longest", gpu_memory_mib=24135, max_length=1024), llamas.LLAMA2_7B)
+    slack = next(line for line in bill.lines if line.key == "allocator_slack")
+    assert "99 % of 24135 MiB" in render(slack.formula, "en")
+
+
+def foreign(text: str) -> set[str]:
+    """Its English words that are no technical terms."""
+    return set(ENGLISH.findall(text)) - TECHNICAL
+
+
+def every_run() -> list[tuple[Run, Architecture]]:
+    parallel = [
+        full(parallelism=name, gpu_count=4, optim=optim)
+        for name in ("ddp", "dp", "zero1", "zero2", "zero3", "fsdp")
+        for optim in ("adamw_torch", "adamw_bnb_8bit")
+    ]
+    quantized = [
+        lora(quantization=name, kbit_prepare=prepared, dropout=0.1, attn_implementation="eager")
+        for name in ("none", "nf4", "int8", "gptq-int4")
+        for prepared in (False, True)
+    ]
+    losses = [full(loss_kernel=name, max_length=8192) for name in ("plain", "triton", "chunked", "liger")]
+    runs = [*parallel, *quantized, *losses, *(full(**changes) for changes in OTHERS)]
+    return [(run, llamas.LLAMA2_7B) for run in runs]
+
+
+def test_no_english_is_left_in_the_chinese_bill() -> None:
+    for run, arch in every_run():
+        names = {linear.name for linear in arch.linears} | {run.optim or ""}
+        for line in lines_of(bill_of(run, arch)):
+            for text in (line.formula, line.source):
+                assert foreign(render(text, "zh")) <= names, render(text, "zh")
+        for tensor in tensors_of(run, arch):
+            assert foreign(render(tensor.name, "zh")) <= names, render(tensor.name, "zh")
+
+
+def test_every_source_is_there_in_both_languages() -> None:
+    for run, arch in every_run():
+        for line in lines_of(bill_of(run, arch)):
+            assert render(line.source, "en") and render(line.source, "zh") != render(line.source, "en")
