@@ -249,13 +249,13 @@ def _explained_at(bill: Bill, phase: str) -> int:
 
 def impossible(evidence: Evidence) -> tuple[Text, ...]:
     """The arithmetic, where weights, gradients and optimizer states alone are more than the card offers."""
-    usable = evidence.usable_bytes
-    need = total(line.size for line in evidence.static).likely
-    if usable is None or not evidence.static or need <= usable:
+    usable, static = evidence.usable_bytes, [line for line in evidence.static if line.key != "paged_states"]
+    need = total(line.size for line in static).likely
+    if usable is None or need <= usable:
         return ()
     parts = [
         Text("texts/diagnosis.part", {"line": _line(part.key), "size": part.size.likely, "formula": part.formula})
-        for part in evidence.static
+        for part in static
         if part.size.likely
     ]
     return (Text("texts/diagnosis.impossible", {"need": need, "usable": usable, "parts": parts}),)

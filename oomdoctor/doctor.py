@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from oomdoctor import calibration, machines
-from oomdoctor.case import SOURCES, Architecture, Case, Fact, Facts, Machine, Run, Text, UserError, Value
+from oomdoctor import calibration, inference, machines
+from oomdoctor.case import SOURCES, Architecture, Case, Facts, Machine, Run, Text, UserError, Value
 from oomdoctor.diagnosis import GPU_KINDS, Diagnosis, Evidence, diagnose, foreign_bytes, request_fits
 from oomdoctor.fields import run_of
+from oomdoctor.ladder import make_plans, with_edits
 from oomdoctor.memory.bill import DERIVED, NEEDED, READ, Missing, bill_of, static_bytes
 from oomdoctor.memory.lines import Bill, Line, with_line
 from oomdoctor.memory.tensors import match, tensors_of
-from oomdoctor.plan import PREFERENCES, Plan, Pricing, Settings, make_plan, with_edits
+from oomdoctor.plan import Plan, Pricing, Settings
 from oomdoctor.questions import Question, assumptions, open_questions
 from oomdoctor.remedies.rules import all_rules
-from oomdoctor.sources.model import architecture_for, family_note, models_of_size
+from oomdoctor.sources.model import architecture_for, family_note
 
 
 class Findings(NamedTuple):
@@ -98,22 +99,6 @@ def architecture_of(facts: Facts) -> Architecture | None:
         return None
 
 
-def _identified(facts: Facts) -> list[Fact]:
-    """The model by its exact number of parameters, where the log gives that number and no name."""
-    if facts.get("model") or facts.get("architecture.hidden_size"):
-        return []
-    whole, trained = facts.won.get("log.all_parameters"), facts.won.get("log.trainable_parameters")
-    counted = whole or trained
-    if counted is None:
-        return []
-    adapter = int(str(trained.value)) if whole and trained and whole.value != trained.value else 0
-    names = models_of_size(int(str(counted.value)) - adapter)
-    if not names:
-        return []
-    reason = Text("texts/doctor.model_by_size", {"count": int(str(counted.value)) - adapter, "names": names})
-    return [Fact("model", names[0], counted.source, reason)]
-
-
 def _model_notes(facts: Facts, architecture: Architecture | None) -> tuple[Text, ...]:
     if architecture is None and facts.get("model") is not None:
         return (Text("texts/doctor.model_unknown", {"name": facts.get("model")}),)
@@ -123,18 +108,23 @@ def _model_notes(facts: Facts, architecture: Architecture | None) -> tuple[Text,
 
 def _completed(case: Case, live: Machine | None) -> tuple[Case, tuple[Text, ...]]:
     """The case with its machine settled and with what is assumed where nothing is known."""
-    case, notes = machines.settled(case.know(_identified(case.facts)), live)
+    case, notes = machines.settled(case.know(inference.model_by_size(case.facts)), live)
     circumstances = _circumstances(case)
     facts = assumptions(case.facts, circumstances)
     architecture = architecture_of(facts)
-    disproved = calibration.correction(facts, case.crash, _weights_of(facts, architecture))
+
+    def price(tried: Settings) -> Bill | None:
+        return _bill(case, tried, architecture, None)
+
+    disproved = inference.lighter_weights(facts, case.crash, _weights_of(facts, architecture))
     if disproved is not None:  # what else was assumed may have rested on it
         facts = assumptions(case.facts.add([disproved]), circumstances)
-    longer = calibration.longer(facts, case.crash, lambda tried: _bill(case, tried, architecture, None))
-    return case._replace(facts=facts.add([longer] if longer else [])), notes
+    facts = facts.add(inference.adapter_by_count(facts, price))
+    length = inference.length(facts, case.crash, architecture, price)
+    return case._replace(facts=facts.add([length] if length else [])), notes
 
 
-def _weights_of(facts: Facts, architecture: Architecture | None) -> calibration.Weights:
+def _weights_of(facts: Facts, architecture: Architecture | None) -> inference.Weights:
     """Likely bytes of the weights on one card under some settings, None where the run lacks a fact for them."""
 
     def weights(settings: Settings) -> int | None:
@@ -151,7 +141,7 @@ def _planned(findings: Findings, settings: Settings, pricing: Pricing, prefer: s
     rules = [rule for rule in all_rules() if rule.id not in findings.case.tried]
     known = {**pricing.circumstances, **_verdicts(findings.diagnosis)}
     pricing = pricing._replace(circumstances=known)
-    plans = {order: make_plan(rules, settings, pricing, order) for order in PREFERENCES}
+    plans = make_plans(rules, settings, pricing)
     plan = with_edits(plans.pop(prefer), settings)
     return findings._replace(
         plan=plan,
@@ -175,8 +165,9 @@ def _pricing(case: Case, settings: Settings, architecture: Architecture | None) 
     return Pricing(
         bill=bill,
         usable=machines.usable_bytes,
-        circumstances=_circumstances(case),
-        possible=lambda tried: calibration.bearable(weights(tried), case.crash),
+        circumstances={**_circumstances(case), **inference.assumed_keys(case.facts)},
+        assumed={key: fact.value for key, fact in case.facts.won.items() if fact.assumed},
+        possible=lambda tried: inference.bearable(weights(tried), case.crash),
     )
 
 

@@ -21,8 +21,9 @@ Settings = Mapping[str, Value]
 def facts_of_crash(crash: Crash) -> list[Fact]:
     """What the crash message itself says about the machine and the world."""
     facts = []
-    if crash.total_bytes:
-        facts.append(Fact("gpus.memory_mib", round(crash.total_bytes / MIB), f"log:{crash.line}", crash.text[:200]))
+    total = crash.total_bytes or (crash.allowed_bytes if crash.kind == "mps_oom" else None)
+    if total:
+        facts.append(Fact("gpus.memory_mib", round(total / MIB), f"log:{crash.line}", crash.text[:200]))
     if crash.world_size:
         facts.append(Fact("gpus.count", crash.world_size, f"log:{crash.proof.get('world_size', crash.line)}"))
     if crash.framework:
@@ -119,6 +120,10 @@ def settings_of(case: Case) -> dict[str, Value]:
         if case.facts.get(fact) is not None:
             settings[key] = case.facts.get(fact)
     settings.update(_held(case))
+    if case.crash is not None and case.crash.allowed_bytes:
+        settings["machine.cap_bytes"] = case.crash.allowed_bytes
+    if case.facts.get("log.os"):
+        settings["machine.os"] = str(case.facts.get("log.os"))
     for key, value in (
         ("machine.host_ram_bytes", case.machine.host_ram_bytes),
         ("machine.shm_bytes", case.machine.shm_bytes),
@@ -153,12 +158,14 @@ def _desktop_at_crash(crash: Crash | None) -> dict[str, Value]:
 
 
 def usable_bytes(settings: Settings) -> int | None:
-    """What one card offers to the run: its total less what others, leftovers and the desktop hold. None: unknown."""
+    """What one card offers to the run: its total, or what a cap leaves of it, less what others, leftovers and the
+    desktop hold. None: unknown."""
     total = settings.get("machine.total_bytes")
     if not isinstance(total, int):
         return None
     held = ("machine.foreign_bytes", "machine.own_leftover_bytes", "machine.desktop_bytes")
-    return total - sum(int(str(settings.get(key, 0))) for key in held)
+    cap = total if settings.get("machine.cap_lifted") else settings.get("machine.cap_bytes", total)
+    return min(int(str(cap)), total) - sum(int(str(settings.get(key, 0))) for key in held)
 
 
 def left_unexplained(line: Line | None, crash: Crash | None, settings: Settings) -> Line | None:

@@ -13,10 +13,10 @@ def needed_bytes(bill: Bill) -> int:
 
     Halfway between the likely and the high figure of what torch allocates, what fragmentation adds to it, and what
     lies outside of torch (CUDA context, NCCL). Memory that torch only keeps for later is given back before an
-    allocation fails, so it is no need.
+    allocation fails, and paged optimizer states move to the host then, so neither is a need.
     """
     allocated = (bill.allocated.likely + bill.allocated.high) / 2
-    outside = bill.device.likely - bill.reserved.likely
+    outside = bill.device.likely - bill.reserved.likely - bill.line("paged_states")
     return round(allocated * (1 + FRAGMENTED) + outside)
 
 

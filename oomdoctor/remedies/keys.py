@@ -16,7 +16,7 @@ PHASES = (
     "optimizer_step", "eval", "checkpoint_save", "resume_load", "generate", "kv_cache_init", "unknown",
 )  # fmt: skip
 
-_NUMBER, _FLAG, _TEXT = Field("number"), Field("flag"), Field("text")
+_NUMBER, _FLAG, _TEXT, _FREE = Field("number"), Field("flag"), Field("text"), Field("free")
 
 # machine.*: of the card that the run must fit; foreign, desktop and own leftovers are what others hold on it.
 # crash.request_fits: the failed request was smaller than what was free (a cap, or a limit of driver or system).
@@ -32,6 +32,8 @@ DERIVED: Mapping[str, Field] = {
     "machine.host_ram_bytes": _NUMBER,
     "machine.compute_capability": _NUMBER,
     "machine.os": _TEXT,
+    "machine.cap_bytes": _NUMBER,
+    "machine.cap_lifted": _FLAG,
     "machine.shm_bytes": _NUMBER,
     "allocator.expandable_segments": _FLAG,
     "crash.kind": Field("choice", KINDS),
@@ -84,7 +86,15 @@ CHANGEABLE = (
 
 
 def field_of(key: str) -> Field | None:
-    """The type of a key that a condition may read; None where there is no such key. `versions.*` are free text."""
+    """The type of a key that a condition may read; None where there is no such key.
+
+    `versions.*` and `architecture.*` are free text, the log's observations `log.*` are of any type; `assumed.KEY` is
+    true where nobody stated the value of KEY.
+    """
+    if key.startswith("log."):
+        return _FREE
+    if key.startswith("assumed."):
+        return _FLAG if key.partition(".")[2] in FIELDS else None
     if key.startswith(("versions.", "architecture.")):
         return _TEXT
     return FIELDS.get(key) or DERIVED.get(key)

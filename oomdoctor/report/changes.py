@@ -70,6 +70,6 @@ def _is_nothing(value: Value) -> bool:
 def _value(page: Page, key: str, value: Value) -> str:
     if key.endswith("_bytes") and isinstance(value, int):
         return show_bytes(value)
-    if isinstance(value, bool) and key.startswith("allocator."):
+    if isinstance(value, bool) and key.startswith(("allocator.", "machine.")):
         return page.word("on" if value else "off")
     return value_text(value)

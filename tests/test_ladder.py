@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from oomdoctor.case import Text, Value
+from oomdoctor.ladder import make_plan, make_plans
 from oomdoctor.memory.lines import Bill, Line, PhaseBill, Range
 from oomdoctor.memory.room import FRAGMENTED
-from oomdoctor.plan import Pricing, Settings, make_plan
+from oomdoctor.plan import Pricing, Settings
 from oomdoctor.remedies.rule import Cost, Rule
 from oomdoctor.units import GIB
 
@@ -83,7 +84,7 @@ def test_a_rule_passed_over_at_one_peak_is_tried_again_at_the_next() -> None:
     rules = [_rule("batch", 1, a=1), _rule("optimizer", 4, b=1)]
     pricing = _pricing(lambda s: max(28 - 10 * s["a"], 30 - 8 * s["b"]))  # activations hide behind the optimizer
     plan = make_plan(rules, {"a": 0, "b": 0}, pricing)
-    assert (plan.rules, plan.fits) == (("batch", "optimizer"), True)
+    assert (plan.rules, plan.fits) == (("optimizer", "batch"), True)
 
 
 def test_a_postponed_rule_comes_after_the_other_rungs_and_before_quantization() -> None:
@@ -128,3 +129,54 @@ def test_time_factors_multiply() -> None:
     plan = make_plan(rules, {"a": 0, "b": 0}, _pricing(lambda s: 30 - 4 * s["a"] - 4 * s["b"]))
     low, high = plan.time_factor
     assert (round(low, 4), round(high, 4)) == (1.21, 2.25)
+
+
+def test_a_step_that_rests_on_another_stays_behind_it() -> None:
+    """Quantized weights need an adapter: the ladder's sixth rung can only be climbed after the eighth."""
+    rules = [_rule("quantize", 6, {"method": "lora"}, q=1), _rule("lora", 8, {"method": "full"}, method="lora")]
+    pricing = _pricing(lambda s: 60 - 25 * (s["method"] == "lora") - 14 * s["q"])
+    plan = make_plan(rules, {"method": "full", "q": 0}, pricing)
+    assert (plan.rules, plan.fits) == (("lora", "quantize"), True)
+    assert all((step.saves_bytes or 0) > 0 for step in plan.steps)
+
+
+def test_a_plan_that_leads_nowhere_gives_way_to_one_that_fits() -> None:
+    """A lossy rung can close the way to a rule that would have fitted."""
+    lossy = Rule("lossy", 1, _WORDS, _WORDS, {}, {"a": 1}, loses=_WORDS)
+    rules = [lossy, _rule("offload", 2, {"a": 0}, b=1)]
+    plans = make_plans(rules, {"a": 0, "b": 0}, _pricing(lambda s: 40 - 10 * s["a"] - 20 * s["b"]))
+    assert plans["lossless"].rules == ("offload",)
+    assert (plans["ladder"].rules, plans["ladder"].fits) == (("offload",), True)
+
+
+def test_the_fastest_plan_is_never_slower_than_another() -> None:
+    slow = Rule("slow", 1, _WORDS, _WORDS, {}, {"a": 1}, Cost(time=(0.5, 0.5)))
+    quick = Rule("quick", 2, _WORDS, _WORDS, {"a": 1}, {"b": 1}, Cost(time=(0.0, 0.1)))
+    plans = make_plans([slow, quick], {"a": 0, "b": 0}, _pricing(lambda s: 30 - 8 * s["a"] - 8 * s["b"]))
+    assert sum(plans["fastest"].time_factor) <= min(sum(plan.time_factor) for plan in plans.values() if plan.fits)
+
+
+def test_what_cannot_help_against_the_states_is_not_taken() -> None:
+    """60 GiB of weights: a smaller batch saves 4 of 70 GiB, but only fewer weights can make it fit."""
+    rules = [_rule("batch", 1, a=1), _rule("lora", 8, b=1)]
+
+    def bill(settings: Settings) -> Bill:
+        weights, activations = 60 - 50 * settings["b"], 10 - 4 * settings["a"]
+        return _bill(weights + activations, activations / (weights + activations))
+
+    plan = make_plan(rules, {"a": 0, "b": 0}, Pricing(bill=bill, usable=lambda settings: 24 * GIB))
+    assert plan.rules == ("lora",)
+
+
+def test_an_assumed_value_is_not_shown_as_the_old_one() -> None:
+    batch, accumulation = "per_device_train_batch_size", "gradient_accumulation_steps"
+    rule = Rule(
+        "smaller-batch", 1, _WORDS, _WORDS, {}, {batch: "largest_that_fits", accumulation: "keep_effective_batch"}
+    )
+    known = {batch: 8, accumulation: 1}
+    blind = Pricing(bill=lambda settings: None, usable=lambda settings: None, assumed={batch: 8})
+    (step,) = make_plan([rule], known, blind).steps
+    assert (step.change, step.before) == ({batch: 1}, {batch: None})  # a half of a guess would be a guess
+    stated = blind._replace(assumed={})
+    (step,) = make_plan([rule], known, stated).steps
+    assert (step.change, step.before) == ({batch: 4, accumulation: 2}, known)

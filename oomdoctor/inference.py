@@ -1,0 +1,166 @@
+"""What figures say of the run that no line states: the model by its size, the adapter by its count, the dtype and the
+length by what was in use and asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from oomdoctor.case import Architecture, Crash, Fact, Facts, Text, Value
+from oomdoctor.diagnosis import allocated_at
+from oomdoctor.memory.lines import Bill
+from oomdoctor.plan import Settings
+from oomdoctor.sources.model import models_of_size
+from oomdoctor.units import GIB, MIB
+
+# Phases in which the whole model is on the card; phases whose memory grows with the tokens of a batch.
+_LOADED = frozenset({"forward", "loss", "backward", "optimizer_step", "eval", "generate", "checkpoint_save"})
+_PER_TOKEN = frozenset({"forward", "loss", "backward"})
+# Assumptions that make the weights heavy, and what to take instead, the likeliest first.
+_LIGHTER = {"torch_dtype": ("bfloat16", "float16"), "quantization": ("nf4", "int8")}
+_ROUNDING = 1.01  # messages print two decimals
+# Lengths to try, eight steps from one power of two to the next.
+_LENGTHS = tuple(base * step // 8 for base in (1024, 2048, 4096, 8192, 16384, 32768) for step in range(8, 16))
+_LENGTH_STEP = 64  # lengths that people set are multiples of it
+_TARGETS = (("q", "v"), ("q", "k", "v", "o"), ("all-linear",))
+_LARGEST_RANK = 1024
+
+Price = Callable[[Settings], Bill | None]
+Weights = Callable[[Settings], int | None]
+
+
+def model_by_size(facts: Facts) -> list[Fact]:
+    """The model by its exact number of parameters, where the log gives that number and no name."""
+    if facts.get("model") or facts.get("architecture.hidden_size"):
+        return []
+    whole, trained = facts.won.get("log.all_parameters"), facts.won.get("log.trainable_parameters")
+    counted = whole or trained
+    if counted is None:
+        return []
+    adapter = int(str(trained.value)) if whole and trained and whole.value != trained.value else 0
+    count = int(str(counted.value)) - adapter
+    names = models_of_size(count)
+    reason = Text("texts/doctor.model_by_size", {"count": count, "names": names})
+    return [Fact("model", names[0], counted.source, reason)] if names else []
+
+
+def adapter_by_count(facts: Facts, price: Price) -> list[Fact]:
+    """Rank and target modules of an adapter by its number of parameters, where the log does not state them.
+
+    The count grows in step with the rank. Where several pairs have just that count, the first stays an assumption.
+    """
+    counted = facts.won.get("log.trainable_parameters")
+    rank, targets = facts.won.get("lora.r"), facts.won.get("lora.target_modules")
+    if counted is None or facts.get("method") != "lora" or not rank or not targets:
+        return []
+    if not rank.assumed and not targets.assumed:
+        return []
+    count = int(str(counted.value)) * (2 if facts.get("log.trainable_is_half") else 1)
+    found = list(_adapters(facts, count, price))
+    if not found:
+        return []
+    names, size = found[0]
+    source = counted.source if len(found) == 1 else "assumed"
+    reason = Text("texts/doctor.adapter_by_count", {"count": count, "rank": size, "names": names})
+    facts_of_it = (Fact("lora.r", size, source, reason), Fact("lora.target_modules", names, source, reason))
+    return [fact for fact, known in zip(facts_of_it, (rank, targets), strict=True) if known.assumed]
+
+
+def _adapters(facts: Facts, count: int, price: Price) -> Iterator[tuple[tuple[str, ...], int]]:
+    """Target modules and rank of each adapter that has so many parameters."""
+    rank, targets = facts.won["lora.r"], facts.won["lora.target_modules"]
+    stated = targets.value if isinstance(targets.value, tuple) else (str(targets.value),)
+    for names in dict.fromkeys((stated, *_TARGETS)) if targets.assumed else (stated,):
+        bill = price({**facts.values(), "lora.r": 1, "lora.target_modules": names})
+        if bill is None or not bill.trainable_parameters or count % bill.trainable_parameters:
+            continue
+        size = count // bill.trainable_parameters
+        usual = size <= _LARGEST_RANK and (size & (size - 1) == 0 or size % 8 == 0)
+        if size == rank.value if not rank.assumed else usual:
+            yield names, size
+
+
+def lighter_weights(facts: Facts, crash: Crash | None, weights: Weights) -> Fact | None:
+    """What to take in place of an assumption on the weights' numbers that the crash disproves; None where it fits.
+
+    facts: with assumptions. weights: bytes of them under some settings, None where that is unknown.
+    """
+    settings = facts.values()
+    heavy = weights(settings)
+    if crash is None or heavy is None or bearable(heavy, crash):
+        return None
+    for key, choices in _LIGHTER.items():
+        if key in facts.won and facts.won[key].assumed:
+            light = [choice for choice in choices if bearable(weights({**settings, key: choice}), crash)]
+            values = {"assumed": settings[key], "heavy": heavy, "used": crash.allocated_bytes}
+            if light:
+                return Fact(key, light[0], f"log:{crash.line}", Text("texts/doctor.too_heavy", values))
+    return None
+
+
+def bearable(weights: int | None, crash: Crash | None) -> bool:
+    """Whether weights of so many bytes can have been on the card: a run that died in training had loaded them, so they
+    are no more than torch had in use. True where that is unknown."""
+    if weights is None or crash is None or crash.phase not in _LOADED or crash.allocated_bytes is None:
+        return True
+    return weights <= _ROUNDING * crash.allocated_bytes
+
+
+def length(facts: Facts, crash: Crash | None, architecture: Architecture | None, price: Price) -> Fact | None:
+    """The length that the crash speaks for, where the length is only assumed. It stays an assumption.
+
+    A request that is a whole number of tokens of one tensor gives it; else the shortest that explains what was in use.
+    price: the bill under some settings, or None.
+    """
+    fact = facts.won.get("max_length")
+    if crash is None or crash.phase not in _PER_TOKEN or fact is None or not fact.assumed or architecture is None:
+        return None
+    return _length_of_request(facts, crash, architecture) or _length_of_use(fact, facts, crash, price)
+
+
+def _length_of_request(facts: Facts, crash: Crash, architecture: Architecture) -> Fact | None:
+    """Logits and MLP activations are batch x length x width x bytes; a request that can be a weight says nothing."""
+    asked, batch = crash.requested_bytes, facts.get("per_device_train_batch_size")
+    if asked is None or facts.won["per_device_train_batch_size"].assumed or _is_a_weight(asked, architecture):
+        return None
+    for name, width, size in (
+        ("logits", architecture.vocab_size, 4),
+        ("logits", architecture.vocab_size, 2),
+        ("mlp", architecture.intermediate_size, 2),
+    ):
+        per_token = int(batch) * width * size
+        tokens = round(asked / per_token / _LENGTH_STEP) * _LENGTH_STEP
+        slack = _printed_step(asked) / per_token
+        if tokens >= 2 * _LENGTH_STEP and slack < _LENGTH_STEP / 4 and abs(tokens - asked / per_token) <= slack:
+            values = {"requested": asked, "batch": batch, "length": tokens, "width": width, "size": size}
+            return Fact("max_length", tokens, "assumed", Text(f"texts/doctor.length_of_{name}", values))
+    return None
+
+
+def _is_a_weight(asked: int, architecture: Architecture) -> bool:
+    weights = [linear.inputs * linear.outputs for linear in architecture.linears]
+    weights.append(architecture.vocab_size * architecture.hidden_size)
+    return any(abs(elements * size - asked) <= _printed_step(asked) for elements in weights for size in (2, 4))
+
+
+def _printed_step(size: int) -> float:
+    """What half of the second decimal of a printed size stands for, in bytes."""
+    return 0.005 * (GIB if size >= GIB else MIB)
+
+
+def _length_of_use(fact: Fact, facts: Facts, crash: Crash, price: Price) -> Fact | None:
+    """The run needed at least what was in use and what was asked for: longer samples are the likeliest reason for a
+    bill below that."""
+    if crash.allocated_bytes is None or crash.requested_bytes is None:
+        return None
+    least, guess = crash.allocated_bytes + crash.requested_bytes, int(str(fact.value))
+    for tokens in _LENGTHS:
+        bill = price({**facts.values(), "max_length": tokens}) if tokens >= guess else None
+        if bill is not None and allocated_at(bill, crash.phase) >= least:
+            reason = Text("texts/doctor.longer", {"used": least, "guess": guess})
+            return None if tokens == guess else Fact("max_length", tokens, "assumed", reason)
+    return None
+
+
+def assumed_keys(facts: Facts) -> dict[str, Value]:
+    """`assumed.KEY` for each key that nobody stated, for rules that must not rest on a guess."""
+    return {f"assumed.{key}": True for key, fact in facts.won.items() if fact.assumed}
