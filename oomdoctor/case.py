@@ -247,6 +247,7 @@ class Crash(NamedTuple):
     phase: str = "unknown"
     confidence: str = "medium"  # high | medium | low
     fatal: bool = True
+    outdated: bool = False  # the run has been changed since
     line: int | None = None
     text: str = ""  # the message that counts, cleaned
     requested_bytes: int | None = None
