@@ -23,20 +23,22 @@ def shared(whole: Text, share: float, is_sum: bool = False) -> Text:
 
 
 def each_parameter(job: Job, size: int) -> Text:
-    """So many bytes for each trained parameter."""
-    count = trained.trainable_parameters(job)
+    """So many bytes for all trained parameters."""
+    return _parameters(trained.trainable_parameters(job), size)
+
+
+def _parameters(count: int, size: int) -> Text:
     return Text("texts/bill.parameters", {"count": count, "each": size / max(1, count)})
 
 
-def gradients(job: Job, moment: Moment) -> Text:
+def gradients(step: Step, moment: Moment) -> Text:
     """Those that are there at a moment: all, the output layer's alone, or all but the first block's."""
-    share = sharding.gradient_share(job)
-    whole = shared(each_parameter(job, trained.gradients(job)), share)
-    if moment.gradients == round(trained.gradients(job) * share):
+    if moment.name != "B5" and moment.gradients != step.gradients:
+        return _head(step.job, "head_gradient")
+    whole = shared(_parameters(step.trainable, step.undivided), sharding.gradient_share(step.job))
+    if moment.gradients == step.gradients:
         return whole
-    if moment.name == "B5":
-        return Text("texts/bill.not_yet_all", {"whole": whole, "share": peak.before_the_first_block(job)})
-    return _head(job, "head_gradient")
+    return Text("texts/bill.not_yet_all", {"whole": whole, "share": peak.before_the_first_block(step.job)})
 
 
 def activations(step: Step, moment: Moment) -> Text:

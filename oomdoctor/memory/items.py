@@ -76,7 +76,7 @@ def moving(job: Job, step: Step, moment: Moment) -> tuple[Line, ...]:
     """What is alive at one moment and gone at another."""
     found = []
     if moment.gradients:
-        found.append(exact("gradients", moment.gradients, formulas.gradients(job, moment), origins.GRADIENTS))
+        found.append(exact("gradients", moment.gradients, formulas.gradients(step, moment), origins.GRADIENTS))
     if moment.activations:
         source = origins.PASSING if moment.phase in ("eval", "generate") else origins.TRACED
         found.append(_spread("activations", moment.activations, formulas.activations(step, moment), source))
@@ -97,7 +97,8 @@ def moving(job: Job, step: Step, moment: Moment) -> tuple[Line, ...]:
 
 def outside(job: Job, moment: Moment, others: tuple[Line, ...]) -> tuple[Line, ...]:
     """What the allocator reserves beyond, and what the process holds outside of it."""
-    apart = (_measured("context", overhead.context(job)), _measured("nccl", overhead.communication(job)))
+    sizes = {"context": overhead.context(job), "nccl": overhead.communication(job)}
+    apart = tuple(_measured(key, size) for key, size in sizes.items() if size != NOTHING)
     used = total(line.size for line in (*others, *apart)).likely
     fixed = moment.gradients + (moment.temporaries if moment.phase == "optimizer_step" else 0)
     unit = round(sharding.block_bytes(job, gathered=True)) if sharding.divides_weights(job) else 0

@@ -24,9 +24,9 @@ _OF_ACTIVATIONS = (0.03, 0.08, 0.30)
 _OF_LOGITS = (0.03, 0.14, 0.40)
 _OF_CAST_LOGITS = (0.03, 0.28, 0.50)  # the 16-bit ones' block (2 of 14 bytes) is of no use to their fp32 successors
 _OF_FIXED = (0.0, 0.02, 0.05)  # gradients, optimizer workspace: the same sizes in each step
-# Lengths differ from step to step, so cached blocks seldom fit again: published runs on roomy cards reserve 1.8 to 3.6
-# times what they allocate. What a tight card needs back is given back before an allocation fails.
-_OF_VARYING = (0.08, 1.0, 2.5)
+# Lengths differ from step to step, so cached blocks seldom fit again: published runs on roomy cards reserve up to 3.6
+# times what they allocate. It is a cache, given back before an allocation fails: it widens the range, no more.
+_OF_VARYING = 2.5
 _UNITS = (0, 3, 6)  # gathered units in the pools of side streams, which others cannot use
 _FULL = 0.99  # of the card: the cache grows in segments and leaves a last piece
 _LOADING = (20 * MIB, 60 * MIB, 300 * MIB)  # half-filled segments that loading leaves
@@ -65,18 +65,11 @@ def workspace(job: Job) -> tuple[int, Text]:
 
 def slack(job: Job, traffic: Traffic) -> tuple[Range, Text]:
     """Reserved but not allocated, and how the likely figure comes about."""
-    least, formula = _steady(job, traffic), _steady_formula(job, traffic)
-    if job.run.padding != "longest" or job.run.packing:
-        return Range(*map(round, least)), formula
-    batch, room = traffic.logits + traffic.activations, _room(job, traffic)
-    varying = [_up_to(room, steady + share * batch) for steady, share in zip(least, _OF_VARYING, strict=True)]
-    size = Range(*(round(max(pair)) for pair in zip(least, varying, strict=True)))
-    if varying[1] <= least[1]:
-        return size, formula
-    if varying[1] == room:
-        values = {"full": _FULL, "card": job.run.gpu_memory_mib, "used": traffic.used}
-        return size, Text("texts/bill.slack_room", values)
-    return size, Text("texts/bill.and_varying", {"before": formula, "share": _OF_VARYING[1], "size": batch})
+    low, likely, high = _steady(job, traffic)
+    if job.run.padding == "longest" and not job.run.packing:
+        cache = high + _OF_VARYING * (traffic.logits + traffic.activations)
+        high = max(high, _up_to(_room(job, traffic), cache))
+    return Range(round(low), round(likely), round(high)), _steady_formula(job, traffic)
 
 
 def _steady_formula(job: Job, traffic: Traffic) -> Text:

@@ -49,6 +49,8 @@ class Step(NamedTuple):
     again: int
     tail: int  # behind the blocks
     loss: Loss
+    trainable: int  # parameters
+    undivided: int  # gradients of all cards
     gradients: int  # all of them, on this card
     earlier: int  # of micro-batches before, alive from the start
     dequantized: int
@@ -61,7 +63,8 @@ def step_of(job: Job) -> Step:
     block = saved_by_block(job)
     whole, ends = block.total(T), job.residual_bytes * arch.hidden_size * T
     kept, again = _checkpointed(job, whole, ends)
-    gradients = round(trained.gradients(job) * sharding.gradient_share(job))
+    undivided = trained.gradients(job)
+    gradients = round(undivided * sharding.gradient_share(job))
     accumulates = (job.run.gradient_accumulation_steps or 1) > 1
     head_input = job.linear_bytes * arch.hidden_size if job.full else 0
     return Step(
@@ -71,6 +74,8 @@ def step_of(job: Job) -> Step:
         again=again,
         tail=round(T * (norm_per_token(job, arch.hidden_size) + head_input)) + _head_cast(job),
         loss=loss_of(job),
+        trainable=trained.trainable_parameters(job),
+        undivided=undivided,
         gradients=gradients,
         earlier=gradients if accumulates else 0,
         dequantized=_dequantized(job),

@@ -86,12 +86,6 @@ def test_masks_of_dropout_are_in_the_formula() -> None:
     check(full(attn_implementation="eager"), arch)
 
 
-def test_a_padded_run_on_a_small_card_says_that_only_the_rest_of_the_card_is_left() -> None:
-    bill = bill_of(lora(padding="longest", gpu_memory_mib=24135, max_length=1024), llamas.LLAMA2_7B)
-    slack = next(line for line in bill.lines if line.key == "allocator_slack")
-    assert "99 % of 24135 MiB" in render(slack.formula, "en")
-
-
 def foreign(text: str) -> set[str]:
     """Its English words that are no technical terms."""
     return set(ENGLISH.findall(text)) - TECHNICAL
