@@ -16,13 +16,15 @@ _FUSED_BY_DEFAULT = ((4, 54), (2, 8))  # transformers, torch: `adamw_torch` stay
 class Kind(NamedTuple):
     """per_parameter: state bytes where the state has a size of its own; dtypes: tensors of the parameter's dtype.
 
-    workspace: parameter-sized tensors (of the parameter's dtype) alive within a step. paged: in managed memory, outside
+    workspace: parameter-sized tensors (of the parameter's dtype) alive within a step. of_largest: bytes per number of
+    the largest tensor, for 16-bit and for 32-bit parameters, where the step goes tensor by tensor. paged: in managed memory, outside
     torch's allocator. tables_in_32_bits: transformers keeps the states of embeddings so (bitsandbytes' override).
     """
 
     dtypes: float = 0.0
     per_parameter: float = 0.0
     workspace: float = 0.0
+    of_largest: tuple[int, int] = (0, 0)
     paged: bool = False
     tables_in_32_bits: bool = False
 
@@ -37,7 +39,8 @@ def kind_of(optim: str) -> Kind:
     bits8, bits4 = "8bit" in name, "4bit" in name
     torchao = name.startswith("adamw_torch_")
     if "adafactor" in name:
-        return Kind(per_parameter=0.02, workspace=2.0)  # a row and a column of each matrix; update and its square
+        # A row and a column of each matrix; transformers' class takes one tensor after the other (traced).
+        return Kind(per_parameter=0.02, of_largest=(20, 12))
     if "lion" in name or "rmsprop" in name or "adagrad" in name or "muon" in name:
         return Kind(per_parameter=1.0) if bits8 else Kind(dtypes=1.0, workspace=0.0 if paged else 0.5, paged=paged)
     if "galore" in name or "apollo" in name or "lomo" in name or name in ("sgd", "schedule_free_sgd"):

@@ -64,4 +64,14 @@ def workspace(job: Job) -> int:
     kind = optimizer.kind_of(job.run.optim or "")
     if job.zero_stage:  # DeepSpeed steps with its own fused Adam
         return 0
-    return round(sum(part.parameters * kind.workspace * (4 if job.master else part.bytes_each) for part in parts(job)))
+    found = parts(job)
+    whole = sum(part.parameters * kind.workspace * (4 if job.master else part.bytes_each) for part in found)
+    return round(whole) + max((_of_largest(job, part, kind) for part in found), default=0)
+
+
+def _of_largest(job: Job, part: Part, kind: optimizer.Kind) -> int:
+    """What a step that goes tensor by tensor needs for the largest: a table of words, else the widest linear layer."""
+    each = kind.of_largest[1 if job.master or part.bytes_each == 4 else 0]
+    linears = 0 if job.adapters else max(linear.inputs * linear.outputs for linear in job.arch.linears)
+    table = job.arch.vocab_size * (job.arch.embedding_size or job.arch.hidden_size) if part.tables else 0
+    return each * min(part.parameters, max(linears, table))

@@ -104,3 +104,10 @@ def test_modules_to_save_cost_gibibytes() -> None:
     saved = run._replace(lora=run.lora._replace(modules_to_save=("embed_tokens", "lm_head")))
     more = bill_of(saved, llamas.LLAMA31_8B).device.likely - bill_of(run, llamas.LLAMA31_8B).device.likely
     assert 7.4 * GIB < more < 16 * GIB
+
+
+def test_adafactor_steps_tensor_by_tensor() -> None:
+    """Llama-3.2-3B in 16 bits: the largest tensor is the table, 128256 x 3072 numbers of 20 bytes (traced)."""
+    arch = llamas.llama("3072 28 24 8 8192 128256", tied=True)
+    job = job_of(full(optim="adafactor"), arch)
+    assert trained.workspace(job) == 128256 * 3072 * 20
