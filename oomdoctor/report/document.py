@@ -134,12 +134,14 @@ def _diagnosis(diagnosis: Diagnosis | None, lang: str) -> Document | None:
 def _bill(bill: Bill | None, lang: str) -> Document | None:
     if bill is None:
         return None
+    lines = {id(line): line for part in bill.phases for line in part.lines}  # many are the same in all phases
+    shown = {key: _line(line, lang) for key, line in lines.items()}
     return {
         "peak": {name: _range(getattr(bill, name)) for name in ("allocated", "reserved", "device")},
         "needed_bytes": needed_bytes(bill),
         "phase": bill.phase,
-        "lines": [_line(line, lang) for line in bill.lines],
-        "phases": [{"phase": part.phase, "lines": [_line(line, lang) for line in part.lines]} for part in bill.phases],
+        "lines": [shown[id(line)] for line in bill.lines],
+        "phases": [{"phase": part.phase, "lines": [shown[id(line)] for line in part.lines]} for part in bill.phases],
         "parameters": bill.parameters,
         "trainable_parameters": bill.trainable_parameters,
     }
