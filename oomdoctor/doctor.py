@@ -12,10 +12,12 @@ from oomdoctor.ladder import make_plans, with_edits
 from oomdoctor.memory.bill import DERIVED, NEEDED, READ, Missing, bill_of, static_bytes
 from oomdoctor.memory.lines import Bill, Line, with_line
 from oomdoctor.memory.tensors import match, tensors_of
+from oomdoctor.memory.weights import parameters
 from oomdoctor.plan import Plan, Pricing, Settings
 from oomdoctor.questions import Question, assumptions, open_questions
 from oomdoctor.remedies.rules import all_rules
 from oomdoctor.sources.model import architecture_for, family_note
+from oomdoctor.units import GIB
 
 
 class Findings(NamedTuple):
@@ -117,6 +119,7 @@ def _completed(case: Case, live: Machine | None) -> tuple[Case, tuple[Text, ...]
         return _bill(case, tried, architecture, None)
 
     disproved = inference.lighter_weights(facts, case.crash, _weights_of(facts, architecture))
+    disproved = disproved or inference.heavier_weights(facts, case.crash, architecture)
     if disproved is not None:  # what else was assumed may have rested on it
         facts = assumptions(case.facts.add([disproved]), circumstances)
     facts = facts.add(inference.adapter_by_count(facts, price))
@@ -165,7 +168,11 @@ def _pricing(case: Case, settings: Settings, architecture: Architecture | None) 
     return Pricing(
         bill=bill,
         usable=machines.usable_bytes,
-        circumstances={**_circumstances(case), **inference.assumed_keys(case.facts)},
+        circumstances={
+            **_circumstances(case),
+            **inference.assumed_keys(case.facts),
+            **_shape_facts(case.facts, architecture),
+        },
         assumed={key: fact.value for key, fact in case.facts.won.items() if fact.assumed},
         possible=lambda tried: inference.bearable(weights(tried), case.crash),
     )
@@ -242,6 +249,19 @@ def _circumstances(case: Case) -> dict[str, Value]:
         known["crash.request_fits"] = request_fits(crash)
     known["crash.notebook"] = any("<ipython-input" in frame or "ipykernel" in frame for frame in crash.frames)
     return {**known, "crash.happened": True, "phase": crash.phase}
+
+
+def _shape_facts(facts: Facts, architecture: Architecture | None) -> dict[str, Value]:
+    """What the rules may ask about the model, and whether the host can take what offload would move there: 16 bytes a
+    weight in full fine-tuning (fp32 copy, gradient, two averages), 2 bytes of frozen 16-bit weights."""
+    if architecture is None:
+        return {}
+    known: dict[str, Value] = {"architecture.soft_cap": architecture.soft_cap}
+    host = facts.get("host_ram_gib")
+    if host is not None:
+        each = 16 if facts.get("method") == "full" else 2
+        known["machine.host_ram_enough"] = host * GIB >= each * parameters(architecture)
+    return known
 
 
 def _verdicts(diagnosis: Diagnosis | None) -> dict[str, Value]:

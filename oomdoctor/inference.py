@@ -97,6 +97,18 @@ def lighter_weights(facts: Facts, crash: Crash | None, weights: Weights) -> Fact
     return None
 
 
+def heavier_weights(facts: Facts, crash: Crash | None, architecture: Architecture | None) -> Fact | None:
+    """float32, where a 16-bit load is only assumed and the run died while it loaded a weight of 4 bytes each."""
+    fact, asked = facts.won.get("torch_dtype"), crash.requested_bytes if crash else None
+    if crash is None or asked is None or architecture is None or crash.phase not in ("model_load", "to_device"):
+        return None
+    if fact is None or not fact.assumed or fact.value == "float32" or facts.get("quantization") != "none":
+        return None
+    wide, narrow = (_is_a_weight(asked, architecture, size) for size in (4, 2))
+    reason = Text("texts/doctor.loads_float32", {"requested": asked})
+    return Fact("torch_dtype", "float32", f"log:{crash.line}", reason) if wide and not narrow else None
+
+
 def bearable(weights: int | None, crash: Crash | None) -> bool:
     """Whether weights of so many bytes can have been on the card: a run that died in training had loaded them, so they
     are no more than torch had in use. True where that is unknown."""
@@ -120,7 +132,9 @@ def length(facts: Facts, crash: Crash | None, architecture: Architecture | None,
 def _length_of_request(facts: Facts, crash: Crash, architecture: Architecture) -> Fact | None:
     """Logits and MLP activations are batch x length x width x bytes; a request that can be a weight says nothing."""
     asked, batch = crash.requested_bytes, facts.get("per_device_train_batch_size")
-    if asked is None or facts.won["per_device_train_batch_size"].assumed or _is_a_weight(asked, architecture):
+    if asked is None or facts.won["per_device_train_batch_size"].assumed:
+        return None
+    if any(_is_a_weight(asked, architecture, size) for size in (2, 4)):
         return None
     for name, width, size in (
         ("logits", architecture.vocab_size, 4),
@@ -136,10 +150,11 @@ def _length_of_request(facts: Facts, crash: Crash, architecture: Architecture) -
     return None
 
 
-def _is_a_weight(asked: int, architecture: Architecture) -> bool:
+def _is_a_weight(asked: int, architecture: Architecture, size: int) -> bool:
+    """Whether a request is a weight of the model in numbers of so many bytes."""
     weights = [linear.inputs * linear.outputs for linear in architecture.linears]
     weights.append(architecture.vocab_size * architecture.hidden_size)
-    return any(abs(elements * size - asked) <= _printed_step(asked) for elements in weights for size in (2, 4))
+    return any(abs(elements * size - asked) <= _printed_step(asked) for elements in weights)
 
 
 def _printed_step(size: int) -> float:

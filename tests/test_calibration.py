@@ -110,3 +110,30 @@ def test_what_is_unexplained_adds_up_and_says_where_it_comes_from(crash: Crash |
     for lang in ("en", "zh"):
         assert added_up(render(line.formula, lang)) == pytest.approx(line.size.likely, abs=0.02 * GIB)
         assert render(line.source, lang)
+
+
+def test_a_weight_asked_for_in_four_bytes_while_loading_means_float32() -> None:
+    """11008 x 4096 x 4 B = 172 MiB: an MLP weight of Llama-2-7B that is being loaded in float32."""
+    crash = _crash(phase="model_load", requested_bytes=172 * MIB, allocated_bytes=round(23.2 * GIB))
+    findings = _examined(crash, versions__transformers="5.2.0", max_length=1024)
+    fact = findings.case.facts.won["torch_dtype"]
+    assert (fact.value, fact.source) == ("float32", "log:5")
+    assert findings.plan is not None
+    assert "fp32-load" in findings.plan.rules
+
+
+def test_a_count_of_trained_parameters_gives_rank_and_targets() -> None:
+    """Mistral-7B with rank 16 on all linear layers: 32 x 16 x (2 x 8192 + 2 x 5120 + 3 x 18432) = 41,943,040."""
+    facts = {**RUN, "model": "mistralai/Mistral-7B-v0.1", "log.trainable_parameters": 41943040}
+    findings = doctor.examine(Case().know(Fact(key, value, "log:2") for key, value in facts.items()))
+    assert findings.case.facts.get("lora.r") == 16
+    assert findings.case.facts.get("lora.target_modules") == ("all-linear",)
+    assert findings.bill is not None and findings.bill.trainable_parameters == 41943040
+
+
+def test_a_request_of_whole_tokens_gives_the_length() -> None:
+    """560 MiB = 4 x 5120 tokens x 14336 x 2 B: an activation of Mistral's MLP, and none of its weights."""
+    crash = _crash(requested_bytes=560 * MIB, allocated_bytes=38 * GIB, total_bytes=40 * GIB, own_process_bytes=None)
+    facts = {**RUN, "model": "mistralai/Mistral-7B-v0.1", "per_device_train_batch_size": 4}
+    findings = doctor.examine(Case(crash=crash).know(Fact(key, value, "set") for key, value in facts.items()))
+    assert findings.case.facts.get("max_length") == 5120
