@@ -18,7 +18,8 @@ class Kind(NamedTuple):
 
     workspace: parameter-sized tensors (of the parameter's dtype) alive within a step. of_largest: bytes per number of
     the largest tensor, for 16-bit and for 32-bit parameters, where the step goes tensor by tensor. paged: in managed
-    memory, outside torch's allocator. tables_in_32_bits: transformers keeps the states of embeddings so (bitsandbytes' override).
+    memory, outside torch's allocator. tables_in_32_bits: transformers keeps the states of embeddings so
+    (bitsandbytes' override).
     """
 
     dtypes: float = 0.0
