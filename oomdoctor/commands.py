@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from oomdoctor import doctor, options
 from oomdoctor.case import Case, Fact, Machine, Text, UserError
@@ -15,6 +15,12 @@ from oomdoctor.fields import parse_setting
 from oomdoctor.report import document
 from oomdoctor.texts import render
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from oomdoctor.remedies.rule import Rule
+    from oomdoctor.wizard.ports import Port
+
 Document = dict[str, Any]
 
 
@@ -23,6 +29,8 @@ def run(arguments: Sequence[str]) -> int:
     lang = options.language(arguments)
     try:
         chosen = options.parse(arguments, lang)
+        chosen.stated = _stated(chosen)
+        _say_unused(chosen, lang)
         return _COMMANDS[chosen.command](chosen, lang)
     except UserError as error:
         return _refuse(error, lang, "--json" in arguments)
@@ -36,6 +44,20 @@ def run(arguments: Sequence[str]) -> int:
         return _internal(lang, "--json" in arguments, error)
 
 
+def _stated(chosen: Namespace) -> list[Fact]:
+    """What `--run` and `--set` say, in this order. Raises UserError, in a command that has no use for it as well."""
+    card = doctor.read_card(chosen.run).facts.won.values() if chosen.run is not None else ()
+    settings = (parse_setting(setting) for setting in chosen.set)
+    return [*card, *(Fact(key, value, "set") for key, value in settings)]
+
+
+def _say_unused(chosen: Namespace, lang: str) -> None:
+    names = options.unused(chosen)
+    if names:
+        said = render(Text("texts/cli.without_effect", {"command": chosen.command, "options": names}), lang)
+        print("oomdoctor:", said, file=sys.stderr)
+
+
 def _refuse(error: UserError, lang: str, as_json: bool) -> int:
     if as_json:
         _print_json(document.error_document(error, lang))
@@ -45,11 +67,11 @@ def _refuse(error: UserError, lang: str, as_json: bool) -> int:
     return error.exit_code
 
 
-def _internal(lang: str, as_json: bool, error: BaseException | None = None) -> int:
+def _internal(lang: str, as_json: bool, error: Exception) -> int:
     import os
     import traceback
 
-    if error is not None and os.environ.get("OOMDOCTOR_DEBUG"):
+    if os.environ.get("OOMDOCTOR_DEBUG"):
         traceback.print_exception(error)
     trouble = UserError("oomdoctor", Text("texts/cli.internal", {"error": type(error).__name__}), exit_code=INTERNAL)
     try:
@@ -63,7 +85,7 @@ def _consult(chosen: Namespace, lang: str) -> int:
     """Bare `oomdoctor`, and `--from-log`: the wizard where someone can answer, the report where nobody can."""
     if chosen.from_log is None and chosen.run is None and (chosen.json or chosen.no_input):
         raise UserError("oomdoctor", Text("texts/cli.nothing_to_read"), Text("texts/cli.see_help"))
-    case = _with_settings(_started(chosen), chosen)
+    case = (doctor.read_log(chosen.from_log) if chosen.from_log is not None else Case()).know(chosen.stated)
     if _is_no_oom(case):
         return _report_no_oom(case, chosen, lang)
     live = _live(chosen)
@@ -75,16 +97,6 @@ def _consult(chosen: Namespace, lang: str) -> int:
     findings = doctor.examine(case, live, chosen.prefer or "ladder")
     _print(findings, chosen, lang)
     return _exit_code(findings)
-
-
-def _started(chosen: Namespace) -> Case:
-    case = doctor.read_log(chosen.from_log) if chosen.from_log else Case()
-    return case.know(doctor.read_card(chosen.run).facts.won.values()) if chosen.run else case
-
-
-def _with_settings(case: Case, chosen: Namespace) -> Case:
-    settings = [parse_setting(setting) for setting in chosen.set]
-    return case.know(Fact(key, value, "set") for key, value in settings)
 
 
 def _is_no_oom(case: Case) -> bool:
@@ -117,7 +129,7 @@ def _live(chosen: Namespace) -> Machine | None:
     return read_machine()
 
 
-def _port(chosen: Namespace, lang: str) -> Any:
+def _port(chosen: Namespace, lang: str) -> Port | None:
     import os
 
     from oomdoctor.wizard.ports import choose_port
@@ -125,9 +137,13 @@ def _port(chosen: Namespace, lang: str) -> Any:
     return choose_port(os.environ, sys.stdin, sys.stdout, lang=lang, plain=chosen.plain)
 
 
-def _wizard(case: Case, live: Machine | None, chosen: Namespace, port: Any, lang: str) -> int:
+def _wizard(  # noqa: PLR0913 - path: where the case is kept, None for a new one
+    case: Case, live: Machine | None, chosen: Namespace, port: Port, lang: str, path: str | None = None
+) -> int:
     from oomdoctor.wizard import saved
     from oomdoctor.wizard.walk import Interrupted, walk
+
+    kept = path or saved.new_path()
 
     def examine(case: Case, prefer: str | None = None) -> Findings:
         return doctor.examine(case, live, prefer or chosen.prefer or "ladder")
@@ -139,7 +155,8 @@ def _wizard(case: Case, live: Machine | None, chosen: Namespace, port: Any, lang
             lang,
             examine=examine,
             read_log=doctor.read_log,
-            save=saved.save,
+            save=lambda case: saved.save(case, kept),
+            forget=lambda: saved.forget(kept),
             ask_plan=chosen.prefer is None,
             full=chosen.full,
         )
@@ -151,11 +168,12 @@ def _wizard(case: Case, live: Machine | None, chosen: Namespace, port: Any, lang
 def _resume(chosen: Namespace, lang: str) -> int:
     from oomdoctor.wizard import saved
 
-    case = _with_settings(saved.last(), chosen)
+    path = saved.last_path()
+    case = saved.load(path).know(chosen.stated)
     live = _live(chosen)
     port = None if chosen.json or chosen.no_input else _port(chosen, lang)
     if port is not None:
-        return _wizard(case, live, chosen, port, lang)
+        return _wizard(case, live, chosen, port, lang, path)
     findings = doctor.examine(case, live, chosen.prefer or "ladder")
     _print(findings, chosen, lang)
     return _exit_code(findings)
@@ -163,11 +181,10 @@ def _resume(chosen: Namespace, lang: str) -> int:
 
 def _bill(chosen: Namespace, lang: str) -> int:
     """One bill a card. A bad card gives its error in its place, and the exit code 2 at the end."""
-    live = None
     code = DONE
     for card in chosen.cards:
         try:
-            findings = doctor.examine(_with_settings(doctor.read_card(card), chosen), live, with_plan=False)
+            findings = doctor.examine(doctor.read_card(card).know(chosen.stated), with_plan=False)
             _demand_bill(findings, card)
         except UserError as error:
             code = max(code, _refuse(error, lang, chosen.json), key=(DONE, LACKING, BAD_INPUT).index)
@@ -186,7 +203,8 @@ def _demand_bill(findings: Findings, card: str) -> None:
 
 def _plan(chosen: Namespace, lang: str) -> int:
     card = chosen.cards[0]
-    findings = doctor.examine(_with_settings(doctor.read_card(card), chosen), _live(chosen), chosen.prefer or "ladder")
+    case = doctor.read_card(card).know(chosen.stated)
+    findings = doctor.examine(case, _live(chosen), chosen.prefer or "ladder")
     _demand_bill(findings, card)
     if findings.usable_bytes is None:
         lacking = Text("texts/cli.lacks", {"keys": ["gpus.name", "gpus.memory_mib"]})
@@ -196,13 +214,16 @@ def _plan(chosen: Namespace, lang: str) -> int:
 
 
 def _gpu(chosen: Namespace, lang: str) -> int:
-    from oomdoctor.sources.gpu import read_machine
+    from oomdoctor.report import terminal
 
-    machine = read_machine()
+    left_aside = Machine(notes=(Text("texts/cli.gpu_left_aside"),))
+    machine = _live(chosen) or left_aside
     if chosen.json:
         _print_json({"schema": document.SCHEMA, **document.machine_document(machine, lang)})
+    elif machine is left_aside:
+        print(render(machine.notes[0], lang))
     else:
-        _terminal().show_machine(machine, lang, _console(chosen))
+        terminal.show_machine(machine, lang, _console(chosen))
     return DONE
 
 
@@ -212,47 +233,81 @@ def _schema(chosen: Namespace, lang: str) -> int:
 
 
 def _rules(chosen: Namespace, lang: str) -> int:
-    from oomdoctor.remedies import rules
+    from oomdoctor.remedies.rules import all_rules
+    from oomdoctor.report import terminal
 
     if chosen.action == "lint":
-        problems = rules.lint(chosen.target)
-        for problem in problems:
-            print(problem.show(lang))
-        return BAD_INPUT if problems else DONE
-    found = rules.all_rules() if chosen.action == "list" else (_rule(chosen.target),)
+        return _lint(chosen, lang)
+    found = all_rules() if chosen.action == "list" else (_rule(chosen.target),)
     if chosen.json:
         listed = [document.rule_document(rule, lang) for rule in found]
         _print_json({"schema": document.SCHEMA, "rules": listed})
     elif chosen.action == "list":
-        _terminal().show_rules(found, lang, _console(chosen))
+        terminal.show_rules(found, lang, _console(chosen))
     else:
-        _terminal().show_rule(found[0], lang, _console(chosen))
+        terminal.show_rule(found[0], lang, _console(chosen))
     return DONE
 
 
-def _rule(name: str | None) -> Any:
-    from oomdoctor.fields import nearest
-    from oomdoctor.remedies.rules import all_rules
+def _lint(chosen: Namespace, lang: str) -> int:
+    """All problems of a folder of remedies, a line each; under `--json` they stand in the error document."""
+    from oomdoctor.remedies.rules import lint
 
-    by_id = {rule.id: rule for rule in all_rules()}
-    if name not in by_id:
-        near = nearest(name or "", list(by_id))
-        raise UserError(f"rules show {name or ''}".strip(), Text("texts/cli.unknown_rule", {"near": near}))
-    return by_id[name]
+    _demand_remedies(chosen.target)
+    problems = lint(chosen.target)
+    said = Text("texts/cli.problems", {"count": len(problems)})
+    if chosen.json:
+        listed = [{"file": each.file, "line": each.line, "message": render(each.text, lang)} for each in problems]
+        error = document.error_document(UserError(chosen.target or "rules lint", said), lang)
+        error["error"]["problems"] = listed
+        _print_json(error if problems else {"schema": document.SCHEMA, "problems": []})
+    else:
+        print("\n".join([*(problem.show(lang) for problem in problems), render(said, lang)]))
+    return BAD_INPUT if problems else DONE
+
+
+def _demand_remedies(folder: str | None) -> None:
+    """Raises UserError for a folder that is called like another section of rules/, such as rules/signatures."""
+    import os
+
+    from oomdoctor import knowledge
+
+    name = os.path.basename(os.path.abspath(folder)) if folder else "fixes"
+    if name != "fixes" and name in knowledge.sections():
+        raise UserError(
+            str(folder), Text("texts/cli.no_remedies", {"section": name}), Text("texts/cli.no_remedies_hint")
+        )
+
+
+def _rule(name: str) -> Rule:
+    from oomdoctor import knowledge
+    from oomdoctor.fields import nearest
+    from oomdoctor.remedies.rules import rule
+
+    known = list(knowledge.load("fixes"))
+    if name not in known:
+        near = nearest(name, known)
+        hint = Text("texts/cli.near", {"near": near}) if near else Text("texts/cli.show_which_hint")
+        raise UserError(f"rules show {name}", Text("texts/cli.unknown_rule"), hint)
+    return rule(name)
 
 
 def _print(findings: Findings, chosen: Namespace, lang: str) -> None:
     if chosen.json:
         _print_json(document.document(findings, lang))
-    else:
-        _terminal().show(findings, lang, _console(chosen), full=chosen.full)
+        return
+    from oomdoctor.report import terminal
+
+    terminal.show(findings, lang, _console(chosen), full=chosen.full)
 
 
 def _print_bill(findings: Findings, chosen: Namespace, lang: str) -> None:
     if chosen.json:
-        _print_json(document.document(findings._replace(plan=None), lang))
+        _print_json(document.document(findings, lang))
     elif findings.bill is not None:
-        _terminal().show_bill(findings.bill, findings.usable_bytes, lang, _console(chosen))
+        from oomdoctor.report import terminal
+
+        terminal.show_bill(findings.bill, findings.usable_bytes, lang, _console(chosen))
 
 
 def _print_json(content: Document, indent: int | None = None) -> None:
@@ -261,13 +316,7 @@ def _print_json(content: Document, indent: int | None = None) -> None:
     print(json.dumps(content, ensure_ascii=True, indent=indent))
 
 
-def _terminal() -> Any:
-    from oomdoctor.report import terminal
-
-    return terminal
-
-
-def _console(chosen: Namespace) -> Any:
+def _console(chosen: Namespace) -> Console:
     from oomdoctor.report.terminal import console
 
     return console(plain=chosen.plain)

@@ -150,10 +150,12 @@ def parse_setting(setting: str) -> tuple[str, Value]:
     key, equals, text = setting.partition("=")
     key = ALIASES.get(key.strip(), key.strip())
     known = key in FIELDS or key.startswith(("versions.", "architecture.", "machine."))
-    if not equals or not known:
-        raise UserError(
-            f"--set {setting}", Text("texts/fields.unknown_key", {"key": key, "near": nearest(key, FIELDS)})
-        )
+    if not equals:
+        raise UserError(f"--set {setting}", Text("texts/fields.no_value"))
+    if not known:
+        near = nearest(key, FIELDS)
+        unknown = Text("texts/fields.unknown_key", {"key": key, "near": near})
+        raise UserError(f"--set {setting}", unknown if near else Text("texts/card.unknown_key", {"key": key}))
     try:
         return key, parse(key, text)
     except BadValue as error:

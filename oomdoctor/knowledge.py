@@ -48,6 +48,14 @@ def load(section: str) -> Mapping[str, Any]:
         raise KeyError(section) from None
 
 
+def sections() -> list[str]:
+    """The names of all sections, in order."""
+    if _is_checkout():
+        rules = os.path.join(_CHECKOUT, "rules")
+        return sorted(name for name in os.listdir(rules) if os.path.isdir(os.path.join(rules, name)))
+    return sorted(name.removesuffix(".json") for name in os.listdir(_COMPILED) if name.endswith(".json"))
+
+
 def lookup(path: str) -> Any:
     """The value at `section/id/key/...`; the key of a list is a number. Raises KeyError where there is none."""
     section, *keys = path.split("/")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from oomdoctor import __version__
@@ -12,7 +12,19 @@ from oomdoctor.case import Text, UserError
 from oomdoctor.plan import PREFERENCES
 from oomdoctor.texts import LANGUAGES, render
 
-COMMANDS = ("bill", "plan", "gpu", "resume", "schema", "rules")
+# Every command takes the common options. These change nothing in it, and it says so; what they say is checked anyway.
+WITHOUT_EFFECT: Mapping[str, tuple[str, ...]] = {
+    "bill": ("full", "prefer"),
+    "plan": (),
+    "gpu": ("full", "prefer", "run", "set"),
+    "resume": (),
+    "schema": ("full", "prefer", "run", "set"),
+    "rules": ("full", "prefer", "run", "set"),
+}
+COMMANDS = tuple(WITHOUT_EFFECT)
+_ONCE = ("--from-log", "--run")
+
+Words = Callable[[str], str]
 
 
 class _Parser(argparse.ArgumentParser):
@@ -35,15 +47,39 @@ def parse(arguments: Sequence[str], lang: str) -> argparse.Namespace:
     """The options of a command line. Raises UserError; `--help` prints and ends the program."""
     asks_help = {"-h", "--help"} & set(arguments)
     named = [name for name in COMMANDS if asks_help or name in arguments]  # each one's options take time to set up
-    return _parser(lang, named).parse_args(arguments)
+    chosen = _parser(lang, named).parse_args(arguments)
+    chosen.set = [*chosen.set, *vars(chosen).pop("set_after", [])]
+    _check(chosen, arguments)
+    return chosen
+
+
+def unused(chosen: argparse.Namespace) -> list[str]:
+    """The options that were given and change nothing in this command, such as `--set` of `gpu`."""
+    names = WITHOUT_EFFECT.get(chosen.command, ())
+    return [f"--{name}" for name in names if getattr(chosen, name)]
+
+
+def _check(chosen: argparse.Namespace, arguments: Sequence[str]) -> None:
+    """Raises UserError for options that are each right, but not together."""
+    for option in _ONCE:
+        if sum(argument == option or argument.startswith(f"{option}=") for argument in arguments) > 1:
+            raise UserError(option, Text("texts/cli.twice"), Text("texts/cli.see_help"))
+    if chosen.command is not None and chosen.from_log is not None:
+        raise UserError("--from-log", Text("texts/cli.log_beside_command", {"command": chosen.command}))
+    if chosen.command == "rules":
+        if chosen.action == "list" and chosen.target is not None:
+            raise UserError(f"rules list {chosen.target}", Text("texts/cli.list_takes_nothing"))
+        if chosen.action == "show" and not chosen.target:
+            raise UserError("rules show", Text("texts/cli.show_which"), Text("texts/cli.show_which_hint"))
 
 
 def _parser(lang: str, named: Sequence[str]) -> _Parser:
     def words(name: str) -> str:
         return render(Text(f"texts/cli.{name}"), lang).replace("%", "%%")
 
-    common = _common(words)
-    parser = _Parser(prog="oomdoctor", description=words("about"), parents=[common], add_help=False, allow_abbrev=False)
+    parser = _Parser(
+        prog="oomdoctor", description=words("about"), parents=[_common(words)], add_help=False, allow_abbrev=False
+    )
     parser.add_argument("-h", "--help", action="help", help=words("help"))
     parser.add_argument("--version", action="version", version=f"oomdoctor {__version__}", help=words("version"))
     parser.add_argument("--from-log", metavar="FILE|DIR|-", help=words("from_log"))
@@ -51,39 +87,38 @@ def _parser(lang: str, named: Sequence[str]) -> _Parser:
         parser.set_defaults(command=None)
         return parser
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title=words("commands"), parser_class=_Parser)
-
-    def add(name: str) -> Any:
-        quiet = _common(words, quiet=True)  # a default here would hide what stood before the command
-        return commands.add_parser(
-            name,
-            parents=[quiet],
-            help=words(f"command_{name}"),
-            description=words(f"command_{name}"),
-            allow_abbrev=False,
-        )
-
     for name in named:
-        command = add(name)
-        if name in ("bill", "plan"):
-            command.add_argument("cards", nargs="+" if name == "bill" else 1, metavar="CARD.yaml", help=words("card"))
-        if name == "rules":
-            command.add_argument("action", choices=("list", "show", "lint"), help=words("rules_action"))
-            command.add_argument("target", nargs="?", metavar="ID|DIR", help=words("rules_target"))
+        about = words(f"command_{name}")
+        parents = [_common(words, name)]
+        command = commands.add_parser(name, parents=parents, help=about, description=about, allow_abbrev=False)
+        _arguments(command, name, words)
     return parser
 
 
-def _common(words: Any, quiet: bool = False) -> _Parser:
-    default: Any = {"default": argparse.SUPPRESS} if quiet else {}
+def _arguments(command: argparse.ArgumentParser, name: str, words: Words) -> None:
+    """What a command takes beside the common options."""
+    command.add_argument("--from-log", default=argparse.SUPPRESS, help=argparse.SUPPRESS)  # refused, in plain words
+    if name in ("bill", "plan"):
+        command.add_argument("cards", nargs="+" if name == "bill" else 1, metavar="CARD.yaml", help=words("card"))
+    if name == "rules":
+        command.add_argument("action", choices=("list", "show", "lint"), help=words("rules_action"))
+        command.add_argument("target", nargs="?", metavar="ID|DIR", help=words("rules_target"))
+
+
+def _common(words: Words, command: str | None = None) -> _Parser:
+    """The options that all take. A default in a command's own parser would hide what stood before the command."""
+    quiet: dict[str, Any] = {} if command is None else {"default": argparse.SUPPRESS}
     parser = _Parser(add_help=False)
-    parser.add_argument("--json", action="store_true", help=words("json"), **default)
-    parser.add_argument("--no-input", action="store_true", help=words("no_input"), **default)
-    parser.add_argument("--no-gpu", action="store_true", help=words("no_gpu"), **default)
-    parser.add_argument("--plain", action="store_true", help=words("plain"), **default)
-    parser.add_argument("--full", action="store_true", help=words("full"), **default)
-    parser.add_argument("--lang", choices=LANGUAGES, help=words("lang"), **default)
-    parser.add_argument("--prefer", choices=PREFERENCES, help=words("prefer"), **default)
-    parser.add_argument("--run", metavar="CARD.yaml", help=words("run"), **default)
-    parser.add_argument(
-        "--set", metavar="KEY=VALUE", action="append", help=words("set"), **(default or {"default": []})
-    )
+
+    def add(name: str, **how: Any) -> None:
+        shown = name not in WITHOUT_EFFECT.get(command or "", ())
+        text = words(name.replace("-", "_")) if shown else argparse.SUPPRESS
+        parser.add_argument(f"--{name}", help=text, **{**how, **quiet})
+
+    for flag in ("json", "no-input", "no-gpu", "plain", "full"):
+        add(flag, action="store_true")
+    add("lang", choices=LANGUAGES)
+    add("prefer", choices=PREFERENCES)
+    add("run", metavar="CARD.yaml")
+    add("set", metavar="KEY=VALUE", action="append", default=[], dest="set" if command is None else "set_after")
     return parser

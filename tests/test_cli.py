@@ -10,6 +10,8 @@ from typing import Any
 import jsonschema
 import pytest
 
+from oomdoctor import options
+
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
 LOG = EXAMPLES / "llama2-7b-lora-3090.log"
@@ -231,5 +233,149 @@ def test_rules_are_listed_shown_and_checked() -> None:
     assert (
         json.loads(oomdoctor("rules", "show", "smaller-batch", "--json").stdout)["rules"][0]["rule"] == "smaller-batch"
     )
-    assert oomdoctor("rules", "show", "smaler-batch").returncode == 2
+    assert "smaller-batch" in oomdoctor("rules", "show", "smaler-batch").stderr
     assert oomdoctor("rules", "lint").returncode == 0
+
+
+CARD = EXAMPLES / "llama2-7b-lora-3090.yaml"
+EVERY_COMMAND = {
+    "bill": ("bill", CARD),
+    "plan": ("plan", CARD),
+    "gpu": ("gpu",),
+    "resume": ("resume",),
+    "schema": ("schema",),
+    "rules": ("rules", "list"),
+}
+COMMON = (
+    "--json",
+    "--no-input",
+    "--lang",
+    "en",
+    "--no-gpu",
+    "--prefer",
+    "ladder",
+    "--run",
+    CARD,
+    "--set",
+    "packing=no",
+)
+
+
+def test_every_command_is_held_to_its_options() -> None:
+    assert set(EVERY_COMMAND) == set(options.COMMANDS)
+
+
+@pytest.mark.parametrize("name", EVERY_COMMAND)
+def test_every_command_takes_the_common_options_and_says_which_it_has_no_use_for(name: str, tmp_path: Path) -> None:
+    done = oomdoctor(*EVERY_COMMAND[name], *COMMON, "--full", XDG_STATE_HOME=str(tmp_path))
+    json.loads(done.stdout)
+    unused = options.WITHOUT_EFFECT[name]
+    assert done.returncode == (2 if name == "resume" else 0)  # nothing is saved there to resume
+    if name != "resume":
+        assert len(done.stderr.splitlines()) == bool(unused)
+    assert all(f"--{option}" in done.stderr for option in unused)
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("bad", [("--run", "/no/such"), ("--set", "no_such_key=1"), ("--set", "max_length=long")])
+@pytest.mark.parametrize("name", EVERY_COMMAND)
+def test_a_bad_card_or_setting_is_refused_by_every_command(name: str, bad: tuple[str, str], before: bool) -> None:
+    done = oomdoctor(*bad, *EVERY_COMMAND[name]) if before else oomdoctor(*EVERY_COMMAND[name], *bad)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1 and bad[1] in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("name", ["bill", "plan"])
+def test_a_run_card_beside_a_card_is_laid_over_it(name: str, tmp_path: Path) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text("max_length: 512\n")
+    for arguments in ((name, CARD, "--run", other), ("--run", other, name, CARD)):
+        facts = {fact["key"]: fact["value"] for fact in document(*arguments, *QUIET)["facts"]}
+        assert (facts["max_length"], facts["method"]) == (512, "lora")
+
+
+def test_settings_before_and_after_the_command_all_count() -> None:
+    found = document("--set", "max_length=512", "bill", CARD, "--set", "per_device_train_batch_size=2")
+    facts = {fact["key"]: fact["value"] for fact in found["facts"]}
+    assert (facts["max_length"], facts["per_device_train_batch_size"]) == (512, 2)
+
+
+def test_resume_takes_a_run_card_and_settings(tmp_path: Path) -> None:
+    folder = tmp_path / "oomdoctor"
+    folder.mkdir()
+    fact = {"key": "method", "value": "lora", "source": "answer", "reason": None}
+    case = {"facts": [fact], "crash": None, "origin": None, "tried": [], "unknown_answers": []}
+    (folder / "case-1.json").write_text(json.dumps(case))
+    more = ("--run", CARD, "--set", "max_length=512")
+    facts = document("resume", *more, *QUIET, XDG_STATE_HOME=str(tmp_path))["facts"]
+    values = {fact["key"]: (fact["value"], fact["source"].partition(":")[0]) for fact in facts}
+    assert values["method"] == ("lora", "answer")
+    assert values["model"] == ("meta-llama/Llama-2-7b-hf", "run")
+    assert values["max_length"] == (512, "set")
+
+
+@pytest.mark.parametrize("name", EVERY_COMMAND)
+def test_a_log_beside_a_command_is_refused(name: str) -> None:
+    for arguments in (("--from-log", LOG, *EVERY_COMMAND[name]), (*EVERY_COMMAND[name], "--from-log", LOG)):
+        done = oomdoctor(*arguments)
+        assert done.returncode == 2
+        assert "--from-log" in done.stderr and name in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("option", ["--run", "--from-log"])
+def test_what_can_be_given_once_is_not_lost_when_given_twice(option: str) -> None:
+    done = oomdoctor(option, "a", f"{option}=b", *QUIET)
+    assert done.returncode == 2 and option in done.stderr
+
+
+def test_a_log_may_be_called_like_a_command(tmp_path: Path) -> None:
+    (tmp_path / "plan").write_bytes(LOG.read_bytes())
+    command = [sys.executable, "-m", "oomdoctor", "--from-log", "plan", *QUIET]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, cwd=tmp_path, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("json_too", [(), ("--json",)])
+def test_no_gpu_holds_for_the_command_gpu_as_well(json_too: tuple[str, ...]) -> None:
+    done = oomdoctor("gpu", "--no-gpu", *json_too)
+    assert done.returncode == 0
+    assert "--no-gpu" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (("rules", "list", "smaller-batch"), "show"),
+        (("rules", "show"), "id"),
+        (("rules", "show", "zzzzzz"), "rules list"),
+        (("rules", "show", "smaller-batch/title"), "no such rule"),
+        (("rules", "lint", "rules/signatures"), "signatures"),
+        (("rules", "lint", "rules/gpus/"), "gpus"),
+        (("gpu", "--set", "max_length"), "KEY=VALUE"),
+        (("gpu", "--set", "zzzzzz=1"), "looks like"),
+    ],
+)
+def test_what_cannot_be_done_gets_a_sentence_of_its_own(arguments: tuple[str, ...], word: str) -> None:
+    done = oomdoctor(*arguments)
+    assert done.returncode == 2
+    assert word in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_problems_of_a_folder_of_rules_come_as_lines_or_as_one_document(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("id: mine\nrung: high\n")
+    done = oomdoctor("rules", "lint", tmp_path)
+    assert done.returncode == 2
+    assert f"{tmp_path}/mine.yaml:2: " in done.stdout
+    found = json.loads(oomdoctor("rules", "lint", tmp_path, "--json").stdout)
+    assert set(found) == {"schema", "error"}
+    assert {(problem["line"]) for problem in found["error"]["problems"]} == {1, 2}
+    assert json.loads(oomdoctor("rules", "lint", "--json").stdout)["problems"] == []
+
+
+def test_the_help_of_a_command_shows_only_what_changes_something_in_it() -> None:
+    for name, unused in options.WITHOUT_EFFECT.items():
+        text = oomdoctor(name, "--help").stdout
+        shown = {option for option in ("full", "prefer", "run", "set") if f"--{option}" in text}
+        assert shown == {"full", "prefer", "run", "set"} - set(unused)

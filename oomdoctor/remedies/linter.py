@@ -211,9 +211,11 @@ def _code(sheet: _Sheet) -> None:
 
 def _cases(sheet: _Sheet) -> None:
     cases = sheet.entry.get("cases", [])
-    if not isinstance(cases, list) or len(cases) < FEWEST_CASES:
-        return sheet.bad(("cases",), "few_cases", count=FEWEST_CASES)
     sound = not sheet.problems  # a condition that is broken cannot be tried
+    if not isinstance(cases, list):
+        return sheet.bad(("cases",), "no_list", key="cases")
+    if len(cases) < FEWEST_CASES:
+        sheet.bad(("cases",), "few_cases", count=FEWEST_CASES)
     expected = [case.get("expect") for case in cases if isinstance(case, dict)]
     for outcome in (APPLIES, SILENT):
         if outcome not in expected:
