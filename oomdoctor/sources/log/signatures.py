@@ -9,7 +9,7 @@ An entry has
   `{name:size}`, `{name:int}` and `{name:gib}` name the fields that they fill, see FIELDS.
 - more: patterns for further fields, matched like messages in the lines around.
 - process, own: patterns for the processes that the message lists, and for this process among them.
-- certainty: high (the message says it), medium (a process was killed), low (it may be something else).
+- certainty: high (the message says it), medium (a process was killed; the default), low (it may be something else).
 - phase: where the message alone tells it; words: a list of {phase, find}, patterns for the phase in the lines around.
 - requires, unless: literals of which one must stand in the log, or none may. innermost: functions of which one must be
   the innermost of the traceback. at_least: sizes below which it is none.
@@ -150,7 +150,7 @@ def _hit(sheet: Sheet, name: str, entry: Mapping[str, Any], found: re.Match[str]
         fields=fields,
         own_bytes=own,
         processes=processes,
-        certainty={"high": 3, "medium": 2, "low": 1}[entry["certainty"]],
+        certainty={"high": 3, "medium": 2, "low": 1}[entry.get("certainty", "medium")],
         extra=extra,
     )
 
