@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from oomdoctor import knowledge
 from oomdoctor.case import Fact, Facts, Text, Value
-from oomdoctor.fields import FIELDS
 from oomdoctor.plan import Plan, Pricing, Settings
 from oomdoctor.remedies.conditions import check
 
@@ -62,21 +61,40 @@ def _open(key: str, entry: Mapping[str, Any], facts: Facts, known: Settings) -> 
 def open_questions(
     facts: Facts, missing: tuple[str, ...], plan: Plan | None, start: Settings, pricing: Pricing
 ) -> tuple[Question, ...]:
-    """The questions whose answer would change the plan, in the order of rules/questions.
+    """The questions whose answer would change the plan, in the order in which to ask them.
 
     facts: with assumptions. missing: what the bill lacks; while it lacks something, only that is asked.
     """
+    known = {**pricing.circumstances, **facts.values()}
+    entries = sorted(_entries(), key=lambda item: place(item[0]))
     if missing:
-        return tuple(_question(key, entry, None) for key, entry in _entries() if key in missing)
+        return tuple(_question(key, entry, None, known) for key, entry in entries if key in missing)
     if plan is None:
         return ()
-    known = {**pricing.circumstances, **facts.values()}
-    unknown = [(key, entry) for key, entry in _entries() if _open(key, entry, facts, known)]
+    unknown = [(key, entry) for key, entry in entries if _open(key, entry, facts, known)]
     return tuple(
-        _question(key, entry, facts.won.get(key))
+        _question(key, entry, facts.won.get(key), known)
         for key, entry in unknown
-        if any(_matters(key, typed(value), plan, start, pricing) for value in entry.get("plausible", ()))
+        if any(_matters(key, value, plan, start, pricing) for value in _plausible(entry, known))
     )
+
+
+def place(key: str) -> float:
+    """Where a key stands among the questions that are asked; smaller comes first."""
+    entry = knowledge.lookup(f"questions/{key}")
+    return float(entry.get("asked", entry["order"]))
+
+
+def _plausible(entry: Mapping[str, Any], known: Settings) -> list[Value]:
+    """The values that the answer could reasonably take here."""
+    values, offered = [typed(value) for value in entry.get("plausible", ())], _offered(entry, known)
+    return [value for value in values if value in offered] if offered else values
+
+
+def _offered(entry: Mapping[str, Any], known: Settings) -> tuple[Value, ...]:
+    """The values to choose from here; none where the answer is typed."""
+    choices = entry.get("choices") or ()
+    return tuple(typed(choice["value"]) for choice in choices if check(choice.get("when", {}), known).applies)
 
 
 def _matters(key: str, value: Value, plan: Plan, start: Settings, pricing: Pricing) -> bool:
@@ -102,15 +120,11 @@ def _matters(key: str, value: Value, plan: Plan, start: Settings, pricing: Prici
     return False
 
 
-def _question(key: str, entry: Mapping[str, Any], fact: Fact | None) -> Question:
+def _question(key: str, entry: Mapping[str, Any], fact: Fact | None, known: Settings) -> Question:
     return Question(
         key=key,
         ask=Text(f"questions/{key}/ask"),
-        choices=tuple(typed(choice["value"] if isinstance(choice, dict) else choice) for choice in entry["choices"])
-        if entry.get("choices")
-        else FIELDS[key].choices
-        if key in FIELDS
-        else (),
+        choices=_offered(entry, known),
         default=fact.value if fact else None,
         reason=fact.reason if fact else None,
         help=Text(f"questions/{key}/help") if "help" in entry else None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from oomdoctor.case import Fact, Facts, Text, Value
+from oomdoctor.case import Case, Fact, Facts, Text, Value
 from oomdoctor.fields import FIELDS
 from oomdoctor.questions import Question
 from oomdoctor.report.page import Page
@@ -33,7 +33,7 @@ def facts_section(page: Page, facts: Facts, questions: Iterable[Question] = ()) 
     _assumed(page, [fact for fact in shown if fact.assumed], {question.key for question in questions})
 
 
-def questions_section(page: Page, questions: Iterable[Question]) -> None:
+def questions_section(page: Page, questions: Iterable[Question], case: Case) -> None:
     """What would change the plan, were it known; nothing is said where there is no such thing."""
     questions = tuple(questions)
     if not questions:
@@ -45,7 +45,14 @@ def questions_section(page: Page, questions: Iterable[Question]) -> None:
             value, reason = value_text(question.default), page.say(question.reason)
             taken = page.word("question_default_why" if reason else "question_default", value=value, reason=reason)
             page.paragraph(taken, indent=4, style="dim")
-    page.paragraph(page.word("question_set"), style="dim")
+    page.paragraph(how_to_answer(page, case), style="dim")
+
+
+def how_to_answer(page: Page, case: Case) -> str:
+    """The ways to answer: for a run that is only planned (`oomdoctor plan CARD`), the wizard is another command."""
+    if case.crash is None and case.origin is not None:
+        return page.word("question_set_card", card=case.origin)
+    return page.word("question_set")
 
 
 def notes_section(page: Page, notes: Iterable[Text]) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from oomdoctor.case import Case
 from oomdoctor.plan import Plan, Step
 from oomdoctor.questions import Question
-from oomdoctor.report.basis import value_text
+from oomdoctor.report.basis import how_to_answer, value_text
 from oomdoctor.report.others import alternative_text, differ
 from oomdoctor.report.page import Page
 from oomdoctor.report.steps import cost_text, how_lines, outcome, saves_text, usable_after
@@ -49,7 +50,7 @@ def _price(page: Page, step: Step) -> None:
         page.paragraph(page.word("step_price", costs=costs, buys=saves_text(page, step)), indent=2)
 
 
-def questions_brief(page: Page, questions: Iterable[Question]) -> None:
+def questions_brief(page: Page, questions: Iterable[Question], case: Case) -> None:
     """One line for each fact that would change the plan, with what is taken for now."""
     questions = tuple(questions)
     if not questions:
@@ -60,4 +61,4 @@ def questions_brief(page: Page, questions: Iterable[Question]) -> None:
         if question.default is not None:
             words = page.word("question_taken", question=words, value=value_text(question.default))
         page.paragraph(words, first="[?] ")
-    page.paragraph(page.word("question_set"), style="dim")
+    page.paragraph(how_to_answer(page, case), style="dim")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oomdoctor import knowledge
-from oomdoctor.case import Text, Value
+from oomdoctor.case import Case, Text, Value
 from oomdoctor.edits.frameworks import chain, sayings
 from oomdoctor.plan import Settings, Step
 from oomdoctor.report.basis import value_text
@@ -21,20 +21,26 @@ def key_text(page: Page, key: str) -> str:
     return page.say(Text(f"texts/{name}")) if name in knowledge.load("texts") else plain(key)
 
 
-def change_text(page: Page, step: Step, key: str, value: Value) -> str:
-    """`max_length 2048 -> 1024`, `memory that other processes hold: 1.09 GiB -> 0 B`."""
-    name, old = key_text(page, key), step.before.get(key)
-    before = page.word("unset") if old is None else _value(page, key, old)
-    return f"{name}{' ' if name == key else page.mark('colon')}{before} -> {_value(page, key, value)}"
+def change_text(page: Page, step: Step, key: str, value: Value, case: Case) -> str:
+    """`max_length 2048 -> 1024`, `memory that other processes hold: 1.09 GiB -> 0 B`; a value that was only assumed is
+    not told as if it were known: `max_length -> 1024 (it was not in the log)`. case: that the step was made for."""
+    name, old, new = key_text(page, key), step.before.get(key), _value(page, key, value)
+    between = " " if name == key else page.mark("colon")
+    if old is not None:
+        return f"{name}{between}{_value(page, key, old)} -> {new}"
+    told = f"{name} -> {new}" if name == key else f"{name}{between}{new}"
+    if not _is_assumed(case, key):
+        return told
+    return page.word("change_not_in_log" if case.crash else "change_not_given", change=told)
 
 
-def change_lines(page: Page, step: Step) -> None:
+def change_lines(page: Page, step: Step, case: Case) -> None:
     """All that a step changes, one line each."""
     for key, value in step.change.items():
-        page.pair(page.word("step_change"), change_text(page, step, key, value), indent=2)
+        page.pair(page.word("step_change"), change_text(page, step, key, value, case), indent=2)
 
 
-def telling(step: Step, settings: Settings) -> dict[str, Value]:
+def telling(step: Step, settings: Settings, case: Case) -> dict[str, Value]:
     """The changes that a person has to make. settings: of the run, for its framework and versions.
 
     Left out are those that only state what holds anyway, and those that no edit of the step says.
@@ -45,12 +51,12 @@ def telling(step: Step, settings: Settings) -> dict[str, Value]:
         for key, value in step.change.items()
         if not step.how or key.startswith("machine.") or sayings(key, value, settings, names)
     }
-    return {key: value for key, value in said.items() if step.before.get(key) is not None or not _is_nothing(value)}
+    return {key: value for key, value in said.items() if _does_something(step, key, value, case)}
 
 
-def changes_in_short(page: Page, step: Step, settings: Settings, indent: int) -> None:
+def changes_in_short(page: Page, step: Step, settings: Settings, indent: int, case: Case) -> None:
     """What has to be changed, in one paragraph of at most two lines; the edit itself shows the rest."""
-    texts = [change_text(page, step, key, value) for key, value in telling(step, settings).items()]
+    texts = [change_text(page, step, key, value, case) for key, value in telling(step, settings, case).items()]
     count, room = len(texts), max(12, page.width - indent)
     while count > 1 and len(wrap(_joined(page, texts, count), room)) > _LINES:
         count -= 1
@@ -62,12 +68,21 @@ def _joined(page: Page, texts: list[str], count: int) -> str:
     return page.mark("comma").join(texts[:count]) + " ..." * (count < len(texts))
 
 
-def _is_nothing(value: Value) -> bool:
-    """A value that turns nothing on: stated where nothing was set, it changes nothing."""
-    return value in (False, 0, "none", "no")
+def _does_something(step: Step, key: str, value: Value, case: Case) -> bool:
+    """A value that turns nothing on changes nothing where nothing was set and nothing else is assumed."""
+    if step.before.get(key) is not None or value not in (False, 0, "none", "no"):
+        return True
+    return _is_assumed(case, key) and case.facts.get(key) != value
+
+
+def _is_assumed(case: Case, key: str) -> bool:
+    return key in case.facts.won and case.facts.won[key].assumed
 
 
 def _value(page: Page, key: str, value: Value) -> str:
+    name = f"value.{key}.{value_text(value)}"
+    if name in knowledge.load("texts"):
+        return page.say(Text(f"texts/{name}"))
     if key.endswith("_bytes") and isinstance(value, int):
         return show_bytes(value)
     if isinstance(value, bool) and key.startswith(("allocator.", "machine.")):

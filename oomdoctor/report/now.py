@@ -24,10 +24,10 @@ def now_section(page: Page, findings: Findings, full: bool = True) -> None:
         for number, step in enumerate(plan.steps, 1):
             page.paragraph(page.say(step.rule.title), style="bold", first=f"{number}. ")
             if not full:
-                changes_in_short(page, step, plan.settings, indent=3)
+                changes_in_short(page, step, plan.settings, 3, findings.case)
                 continue
             for key, value in step.change.items():
-                page.paragraph(change_text(page, step, key, value), indent=3)
+                page.paragraph(change_text(page, step, key, value, findings.case), indent=3)
 
 
 def _verdict(page: Page, findings: Findings, plan: Plan) -> None:
@@ -35,7 +35,7 @@ def _verdict(page: Page, findings: Findings, plan: Plan) -> None:
     for step in plan.steps:
         usable = usable_after(step, usable)
     if crash is not None and not crash.fatal:
-        page.signed(page.word("now_survived"), WARN)
+        page.signed(page.word("now_survived_save" if crash.phase == "checkpoint_save" else "now_survived"), WARN)
     needs = needs_text(page, plan.steps[-1], usable)
     if plan.fits and needs:
         word = "now_fits_one" if len(plan.steps) == 1 else "now_fits"

@@ -64,7 +64,7 @@ def alternative_text(page: Page, other: Plan, plan: Plan) -> str:
 def plan_words(page: Page, plan: Plan) -> dict[str, str]:
     """A plan's rules, verdict and time, and whether it gives something up, in words."""
     loses = any(step.rule.loses is not None for step in plan.steps)
-    titles = page.mark("comma").join(page.say(step.rule.title) for step in plan.steps)
+    titles = page.mark("plus").join(page.say(step.rule.title) for step in plan.steps)
     return {
         "rules": titles or page.word("alternative_no_rules"),
         "verdict": page.word("verdict_" + {True: "fits", False: "lacks", None: "unknown"}[plan.fits]),

@@ -43,7 +43,7 @@ class Page:
         return self.say(Text(f"texts/report.{name}", values))
 
     def mark(self, name: str) -> str:
-        """Punctuation of the page's language, with its space: `colon`, `semicolon`, `comma`."""
+        """Punctuation of the page's language, with its space: `colon`, `semicolon`, `comma`, `plus`."""
         return render(Text(f"texts/report.{name}"), self.lang)
 
     def name(self, group: str, key: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from oomdoctor.plan import LAST_RUNG
+from oomdoctor.ladder import LAST_RUNG
 from oomdoctor.remedies.rule import Rule
 from oomdoctor.report.page import Page
 from oomdoctor.report.steps import cost_text

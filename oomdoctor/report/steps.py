@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from oomdoctor.case import Case
 from oomdoctor.edits.how import How
 from oomdoctor.edits.places import words_of
 from oomdoctor.memory.room import needed_bytes
@@ -11,8 +12,8 @@ from oomdoctor.report.changes import change_lines
 from oomdoctor.report.page import BAD, GOOD, WARN, Page
 
 
-def plan_section(page: Page, plan: Plan, usable: int | None) -> None:
-    """All steps of a plan, in order."""
+def plan_section(page: Page, plan: Plan, usable: int | None, case: Case) -> None:
+    """All steps of a plan, in order. case: that it was made for."""
     if not plan.steps:
         return
     page.heading(page.word("heading_plan"))
@@ -20,10 +21,10 @@ def plan_section(page: Page, plan: Plan, usable: int | None) -> None:
         if number > 1:
             page.line("")
         usable = usable_after(step, usable)
-        step_section(page, number, step, usable)
+        step_section(page, number, step, usable, case)
 
 
-def step_section(page: Page, number: int, step: Step, usable: int | None) -> None:
+def step_section(page: Page, number: int, step: Step, usable: int | None, case: Case) -> None:
     """One step. usable: what the card offers once it is done, see usable_after."""
     page.paragraph(page.say(step.rule.title), style="bold", first=page.word("step", number=number) + " ")
     page.pair(page.word("step_why"), page.say(step.rule.why), indent=2)
@@ -33,7 +34,7 @@ def step_section(page: Page, number: int, step: Step, usable: int | None) -> Non
     page.pair(page.word("step_buys"), saves_text(page, step), indent=2)
     if step.rule.loses is not None:
         page.pair(page.word("step_loses"), page.say(step.rule.loses), indent=2, style="yellow")
-    change_lines(page, step)
+    change_lines(page, step, case)
     for how in step.how:
         how_lines(page, how)
     for text in step.rule.afterwards:

@@ -61,7 +61,7 @@ def _brief(page: Page, findings: Findings) -> None:
         page.bullet(page.say(note))
     if findings.plan is not None:
         plan_brief(page, findings.plan, findings.alternatives, findings.usable_bytes)
-    questions_brief(page, findings.questions)
+    questions_brief(page, findings.questions, case)
     now_section(page, findings, full=False)
     page.line("")
     page.paragraph(page.word("more_in_full"), style="dim")
@@ -78,8 +78,8 @@ def _full(page: Page, findings: Findings) -> None:
     if findings.plan is not None:
         skipped_section(page, findings.plan.skipped)
         alternatives_section(page, findings.plan, findings.alternatives)
-        plan_section(page, findings.plan, findings.usable_bytes)
-    questions_section(page, findings.questions)
+        plan_section(page, findings.plan, findings.usable_bytes, case)
+    questions_section(page, findings.questions, case)
     now_section(page, findings)
 
 

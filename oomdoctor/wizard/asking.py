@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Any
 
 from oomdoctor import fields, knowledge
-from oomdoctor.case import Text, Value
+from oomdoctor.case import Fact, Text, Value
 from oomdoctor.questions import Question
 from oomdoctor.report.basis import value_text
 from oomdoctor.report.page import Page
@@ -40,15 +40,16 @@ def explain(question: Question, page: Page) -> None:
         page.paragraph(page.say(taken), indent=2)
 
 
-def question_of(key: str) -> Question:
-    """The question about a run-card key, without a default."""
+def question_of(key: str, taken: Fact | None = None) -> Question:
+    """The question about a run-card key. taken: what is assumed until it is answered."""
     entry = knowledge.lookup(f"questions/{key}")
     values = [choice["value"] for choice in entry["choices"]]
     return Question(
         key=key,
         ask=Text(f"questions/{key}/ask"),
         choices=tuple(tuple(value) if isinstance(value, list) else value for value in values),
-        default=None,
+        default=taken.value if taken else None,
+        reason=taken.reason if taken else None,
         help=Text(f"questions/{key}/help"),
     )
 

@@ -23,10 +23,13 @@ class Examine(Protocol):
 
 @dataclass(slots=True)
 class Dialogue:
-    """The state of one dialogue. case: what is known, without assumptions; done: the steps that were taken.
+    """The state of one dialogue. case: what is known, without what rules/questions assume.
+
+    done: the steps that were taken, each with the case that it was made for. closed: the run works now.
 
     ask_plan: ask which plan to follow where they differ; full: show formulas and sources.
-    read_log: the case of a log's path; save: keeps a case and gives its path; both raise UserError.
+    read_log: the case of a log's path; save: keeps a case and gives its path; both raise UserError. forget: undoes
+    the keeping.
     """
 
     case: Case
@@ -35,10 +38,12 @@ class Dialogue:
     examine: Examine
     read_log: Callable[[str], Case]
     save: Callable[[Case], str]
+    forget: Callable[[], None] = lambda: None
     ask_plan: bool = True
     full: bool = False
     prefer: str | None = None
-    done: list[Step] = field(default_factory=list)
+    done: list[tuple[Step, Case]] = field(default_factory=list)
+    closed: bool = False
 
     @property
     def page(self) -> Page:
@@ -62,7 +67,10 @@ class Dialogue:
         self.page.signed(f"{error.reference}{self.page.mark('colon')}{words}", WARN)
 
     def keep(self) -> None:
-        """Save the case and print the way back to it."""
+        """Save the case and print the way back to it. Of a case that is closed, nothing is left to take up."""
+        if self.closed:
+            self.forget()
+            return
         try:
             self.page.paragraph(self.word("saved", path=self.save(self.case)))
         except UserError as error:

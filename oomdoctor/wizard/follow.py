@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from oomdoctor.case import Case, Fact
+from oomdoctor.case import Case
 from oomdoctor.doctor import Findings
 from oomdoctor.plan import Plan, Step
 from oomdoctor.report.changes import changes_in_short
 from oomdoctor.report.now import now_section
 from oomdoctor.report.others import differ, plan_words
 from oomdoctor.report.steps import step_section, usable_after
+from oomdoctor.wizard import learning
 from oomdoctor.wizard.dialogue import Dialogue
 from oomdoctor.wizard.keeping import offer_card
 from oomdoctor.wizard.opening import is_failure, read_paste
 from oomdoctor.wizard.ports import Choice
 from oomdoctor.wizard.telling import tell, tell_bill
-
-# Sizes that the log gives of a crash, which no longer hold once the run has been changed.
-_FIGURES = (
-    "requested_bytes", "free_bytes", "allocated_bytes", "reserved_bytes", "reserved_unallocated_bytes",
-    "own_process_bytes",
-)  # fmt: skip
 
 
 def choose_plan(talk: Dialogue, findings: Findings) -> Findings:
@@ -41,10 +36,10 @@ def follow(talk: Dialogue, findings: Findings) -> Findings | None:
     while findings.plan is not None and findings.plan.steps:
         outcome = _follow_plan(talk, findings, findings.plan)
         if not isinstance(outcome, Findings):
+            talk.closed = outcome == "runs"
             _summary(talk, findings)
-            return None if outcome == "runs" else findings
+            return None if talk.closed else findings
         findings = outcome
-        tell(talk, findings)
         tell_bill(talk, findings)
     now_section(talk.page, findings, full=talk.full)
     _summary(talk, findings)
@@ -57,17 +52,28 @@ def _follow_plan(talk: Dialogue, findings: Findings, plan: Plan) -> Findings | s
     for number, step in enumerate(plan.steps, 1):
         usable = usable_after(step, usable)
         talk.page.line("")
-        step_section(talk.page, number, step, usable)
-        answer = _does_it_run(talk, step, last=number == len(plan.steps))
-        if answer == "stop":
-            return answer
-        _apply(talk, step)
-        if answer == "runs":
-            return answer
+        step_section(talk.page, number, step, usable, findings.case)
+        outcome = _take(talk, findings._replace(usable_bytes=usable), step, last=number == len(plan.steps))
+        if outcome not in ("same", "next"):
+            return outcome
+    return _out_of_steps(talk)
+
+
+def _take(talk: Dialogue, findings: Findings, step: Step, last: bool) -> Findings | str:
+    """What came of a step: runs | same | next | stop, or the findings of a new failure.
+
+    An error that is no memory failure is mended first; then the same is asked again.
+    """
+    before, answer = talk.case, _does_it_run(talk, step, last)
+    if answer != "stop":
+        talk.done.append((step, findings.case))
+    while answer != "stop":
+        talk.case = learning.changed(before, findings, step, failed_again=answer == "same")
         new = _another_error(talk, step) if answer == "another" else None
-        if new is not None:
-            return new
-    return _out_of_steps(talk, plan)
+        if answer != "another" or new is not None:
+            return new or answer
+        answer = _does_it_run(talk, step, last)
+    return answer
 
 
 def _does_it_run(talk: Dialogue, step: Step, last: bool) -> str:
@@ -79,22 +85,10 @@ def _does_it_run(talk: Dialogue, step: Step, last: bool) -> str:
     return str(talk.port.select(words, choices, "runs" if enough else "next"))
 
 
-def _apply(talk: Dialogue, step: Step) -> None:
-    """The step's change is in the run now: it becomes known, and the figures of the crash are of an older run."""
-    talk.done.append(step)
-    crash = talk.case.crash
-    case = talk.case.know(Fact(key, value, "answer") for key, value in step.change.items())
-    talk.case = case._replace(
-        tried=(*talk.case.tried, step.rule.id),
-        crash=None if crash is None else crash._replace(**dict.fromkeys(_FIGURES)),  # type: ignore[arg-type]
-    )
-
-
 def _another_error(talk: Dialogue, step: Step) -> Findings | None:
     """Read the new error: findings where memory failed again, else what this step is known to cause."""
     found = read_paste(talk)
     if found is not None and is_failure(found):
-        talk.page.paragraph(talk.word("new_failure"))
         return _relapse(talk, found)
     known = step.rule.afterwards
     talk.page.paragraph(talk.word("other_error" if known else "other_error_unknown"))
@@ -104,30 +98,52 @@ def _another_error(talk: Dialogue, step: Step) -> Findings | None:
 
 
 def _relapse(talk: Dialogue, found: Case) -> Findings:
-    """The new crash in place of the old one; what its log tells loses against what the person said."""
-    talk.case = talk.case.know(found.facts.won.values())._replace(crash=found.crash)
-    return talk.examine(talk.case, talk.prefer)
+    """The findings of a new crash of the changed run."""
+    talk.page.paragraph(talk.word("new_failure"))
+    talk.case = learning.crashed_again(talk.case, found)
+    findings = talk.examine(talk.case, talk.prefer)
+    tell(talk, findings)
+    return findings
 
 
-def _out_of_steps(talk: Dialogue, plan: Plan) -> Findings | str:
-    """After the last step without success: a new message corrects the figures."""
-    if not plan.fits:
-        talk.page.paragraph(talk.word("no_more_steps"))
-        return "stop"
-    choices = [Choice(name, talk.word(name)) for name in ("another", "stop")]
-    if talk.port.select(talk.word("out_of_steps"), choices, "another") == "stop":
-        return "stop"
+def _out_of_steps(talk: Dialogue) -> Findings | str:
+    """After the last step without success: `runs`, `stop`, or findings with further steps."""
+    names = ["further", "paste_new", "runs", "stop"]
+    while True:
+        choices = [Choice(name, talk.word(name)) for name in names]
+        answer = str(talk.port.select(talk.word("out_of_steps"), choices, names[0]))
+        if answer in ("runs", "stop"):
+            return answer
+        found = _further(talk) if answer == "further" else _pasted(talk)
+        if found is not None:
+            return found
+        names = [name for name in names if name != "further" or answer != "further"]
+
+
+def _further(talk: Dialogue) -> Findings | None:
+    """Findings with steps that were not yet taken; None where no rule is left, after saying what is."""
+    findings = talk.examine(talk.case, talk.prefer)
+    if findings.plan is not None and findings.plan.steps:
+        return findings
+    talk.page.paragraph(talk.word("nothing_left"))
+    return None
+
+
+def _pasted(talk: Dialogue) -> Findings | None:
     found = read_paste(talk)
-    return _relapse(talk, found) if found is not None and is_failure(found) else "stop"
+    if found is not None and is_failure(found):
+        return _relapse(talk, found)
+    talk.page.paragraph(talk.word("other_error_unknown"))
+    return None
 
 
 def _summary(talk: Dialogue, findings: Findings) -> None:
-    """What was changed, the run card of it, and where the case is kept."""
+    """What was changed, the run card of it, and, unless the run works now, where the case is kept."""
     talk.page.line("")
     talk.page.paragraph(talk.word("done" if talk.done else "done_nothing"), style="bold")
-    for step in talk.done:
+    for step, case in talk.done:
         talk.page.bullet(talk.page.say(step.rule.title))
-        changes_in_short(talk.page, step, talk.case.facts.values(), indent=4)
+        changes_in_short(talk.page, step, talk.case.facts.values(), 4, case)
     offer_card(talk, findings)
     talk.keep()
 

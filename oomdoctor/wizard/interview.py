@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from oomdoctor import knowledge
 from oomdoctor.case import Case, Fact, UserError, Value
 from oomdoctor.doctor import Findings
-from oomdoctor.questions import Question
+from oomdoctor.questions import Question, place
 from oomdoctor.wizard.asking import Reply, ask, question_of
 from oomdoctor.wizard.dialogue import Dialogue
 
@@ -44,12 +47,22 @@ def interview(talk: Dialogue, findings: Findings) -> Findings:
 
 
 def _next(case: Case, findings: Findings) -> Question | None:
-    """The first open question that was not answered with "I don't know"; else which card it is for."""
-    for question in findings.questions:
-        if question.key not in case.unknown_answers:
-            return question
-    no_card = findings.bill is not None and findings.usable_bytes is None
-    return question_of("gpus.name") if no_card and "gpus.name" not in case.unknown_answers else None
+    """The first open question that was not answered with "I don't know": those that would change the plan, which card
+    it is for, and what decides the words of an edit."""
+    found = {question.key: question for question in (*_besides(findings), *findings.questions)}
+    waiting = [question for key, question in found.items() if key not in case.unknown_answers]
+    return min(waiting, key=lambda question: place(question.key), default=None)
+
+
+def _besides(findings: Findings) -> Iterator[Question]:
+    """What a person is asked although the plan stays the same."""
+    if findings.bill is not None and findings.usable_bytes is None:
+        yield question_of("gpus.name")
+    facts = findings.case.facts.won
+    if findings.plan is not None and any(step.how for step in findings.plan.steps):
+        for key, entry in knowledge.load("questions").items():
+            if entry.get("always") and (key not in facts or facts[key].assumed):
+                yield question_of(key, facts.get(key))
 
 
 def _with_answer(case: Case, question: Question, answer: Value | Reply) -> Case:

@@ -7,6 +7,7 @@ import os
 from oomdoctor.case import Fact, Facts
 from oomdoctor.doctor import Findings
 from oomdoctor.wizard.dialogue import Dialogue
+from oomdoctor.wizard.learning import is_learned
 from oomdoctor.wizard.ports import confirm
 
 CARD = "oomdoctor-run.yaml"
@@ -15,12 +16,12 @@ CARD = "oomdoctor-run.yaml"
 def offer_card(talk: Dialogue, findings: Findings) -> None:
     """Offer to write the run card into the current folder; by default nothing is written.
 
-    It holds what the findings rest on, corrections by the crash included, and the changes made since. Without a model
-    a card is of no use, and nothing is asked.
+    It holds what the findings rest on, guesses from the crash included, and the changes made since. Without a model a
+    card is of no use, and nothing is asked.
     """
-    facts = findings.case.facts.add(
-        Fact(key, value, "answer") for step in talk.done for key, value in step.change.items()
-    )
+    taught = [fact._replace(source="log") for fact in findings.case.facts.won.values() if is_learned(fact)]
+    changes = [Fact(key, value, "answer") for step, _ in talk.done for key, value in step.change.items()]
+    facts = findings.case.facts.add([*taught, *changes])
     if not (facts.get("model") or facts.get("architecture.hidden_size")):
         return
     talk.page.line("")

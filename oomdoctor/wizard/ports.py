@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from oomdoctor.case import Text
+from oomdoctor.report.wrap import wrap
 from oomdoctor.texts import plain, render
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 _LONGEST_PASTE = 200_000  # characters; a crash message with its traceback has a few thousand
 _END_OF_PASTE = "."
+_HANG = 5  # columns before the further lines of a choice; its first stands behind three, the pointer's
 
 Validate = Callable[[str], str | None]
 
@@ -101,7 +103,7 @@ class QuestionaryPort:
     def select(self, message: str, choices: Sequence[Choice], default: Any = None) -> Any:
         import questionary
 
-        shown = [questionary.Choice(plain(choice.label), value=str(place)) for place, choice in enumerate(choices)]
+        shown = [questionary.Choice(self._lines(choice), value=str(place)) for place, choice in enumerate(choices)]
         ready = (line for line, choice in zip(shown, choices, strict=True) if choice.value == default)
         question = questionary.select(
             plain(message),
@@ -127,6 +129,10 @@ class QuestionaryPort:
     def paste(self, message: str) -> str:
         _print(self.console, message)
         return _read_lines(input)
+
+    def _lines(self, choice: Choice) -> str:
+        """The words of a choice in lines that fit: questionary cuts off what is longer than the screen."""
+        return f"\n{' ' * _HANG}".join(wrap(plain(choice.label), max(20, self.console.width - _HANG - 1)))
 
     def _style(self) -> Any:
         """questionary honours neither NO_COLOR nor TERM=dumb; this style has no colours."""

@@ -6,9 +6,11 @@ import json
 import os
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from oomdoctor.case import Case, Crash, Fact, Facts, Holder, Text, UserError
+from oomdoctor.wizard.learning import is_learned
 
 _KEPT = 20  # cases; older ones are removed
 _LARGEST = 4 * 1024 * 1024  # bytes of a case file that is read
@@ -20,9 +22,13 @@ def folder() -> str:
     return os.path.join(state, "oomdoctor")
 
 
-def save(case: Case) -> str:
-    """Write the case under a name of its own and give the path. Raises UserError where the folder cannot be used."""
-    path = os.path.join(folder(), f"case-{time.time_ns()}.json")
+def new_path() -> str:
+    """A name of its own for a new case."""
+    return os.path.join(folder(), f"case-{time.time_ns()}.json")
+
+
+def save(case: Case, path: str) -> str:
+    """Write the case and give the path. Raises UserError where the folder cannot be used."""
     try:
         os.makedirs(folder(), mode=0o700, exist_ok=True)
         with open(f"{path}.new", "w", encoding="utf-8") as file:
@@ -35,12 +41,18 @@ def save(case: Case) -> str:
     return path
 
 
-def last() -> Case:
-    """The case that was saved last. Raises UserError where there is none or where it cannot be read."""
+def forget(path: str) -> None:
+    """Remove a case that is closed; one that was never saved is no trouble."""
+    with suppress(OSError):
+        os.remove(path)
+
+
+def last_path() -> str:
+    """The file of the case that was saved last. Raises UserError where there is none."""
     saved = _cases()
     if not saved:
         raise UserError("resume", Text("texts/saved.none", {"folder": folder()}), Text("texts/saved.none_hint"))
-    return load(saved[-1])
+    return saved[-1]
 
 
 def load(path: str) -> Case:
@@ -63,8 +75,10 @@ def _cases() -> list[str]:
 
 
 def _as_json(case: Case) -> dict[str, Any]:
-    """Without the live machine, which is read again, and without assumptions, which are made again."""
-    kept = [fact for fact in (*case.facts.lost, *case.facts.won.values()) if not fact.assumed]
+    """Without the live machine, which is read again, and without assumptions, which are made again, unless a crash
+    taught them."""
+    facts = (*case.facts.lost, *case.facts.won.values())
+    kept = [fact for fact in facts if is_learned(fact) or not fact.assumed]
     return {
         "facts": [_fact_as_json(fact) for fact in kept],
         "crash": _crash_as_json(case.crash) if case.crash else None,

@@ -26,17 +26,18 @@ def walk(  # noqa: PLR0913 - the door of the dialogue: what it may do is handed 
     examine: Examine,
     read_log: Callable[[str], Case],
     save: Callable[[Case], str],
+    forget: Callable[[], None] = lambda: None,
     ask_plan: bool = True,
     full: bool = False,
 ) -> Findings | None:
     """The whole dialogue. Gives the findings it ended with, None where the run was made to work.
 
     ask_plan: ask which plan to follow where they differ; False where `--prefer` has decided.
-    full: show formulas and the source of each fact.
+    full: show formulas and the source of each fact. forget: removes what was saved, once the run works.
     Raises Interrupted after Ctrl-C, once the case has been saved and the way back been printed; UserError for input
     that the person could not mend.
     """
-    talk = Dialogue(case, port, lang, examine, read_log, save, ask_plan, full)
+    talk = Dialogue(case, port, lang, examine, read_log, save, forget, ask_plan, full)
     try:
         return _run(talk)
     except (KeyboardInterrupt, EOFError):

@@ -9,12 +9,13 @@ import pytest
 
 from oomdoctor import fields, knowledge
 from oomdoctor.case import Value
+from oomdoctor.questions import place
 from oomdoctor.remedies import conditions
 from oomdoctor.texts import LANGUAGES, render
 
 QUESTIONS: Mapping[str, Any] = knowledge.load("questions")
 KEYS = list(QUESTIONS)
-ALLOWED = {"order", "when", "ask", "help", "choices", "plausible", "assume"}
+ALLOWED = {"order", "asked", "always", "when", "ask", "help", "choices", "plausible", "assume"}
 
 
 def typed(key: str, value: Any) -> Value:
@@ -72,8 +73,31 @@ def test_every_choice_key_offers_all_choices_of_the_schema() -> None:
 
 
 def test_no_two_questions_stand_at_the_same_place() -> None:
-    orders = [entry["order"] for entry in QUESTIONS.values()]
-    assert len(set(orders)) == len(orders)
+    for places in ([entry["order"] for entry in QUESTIONS.values()], [place(key) for key in KEYS]):
+        assert len(set(places)) == len(places)
+
+
+def test_what_a_person_knows_by_heart_is_asked_first_and_the_obscure_last() -> None:
+    asked = sorted(KEYS, key=place)
+    first = ["model", "gpus.name", "gpus.memory_mib", "gpus.count", "framework", "method", "quantization", "torch_dtype"]
+    assert asked[:8] == first
+    assert set(asked[-3:]) == {"trainable_dtype", "kbit_prepare", "offload"}
+
+
+def test_the_task_is_a_question_only_where_something_speaks_for_another() -> None:
+    def certain(**known: Value) -> bool:
+        met = (one for one in QUESTIONS["task"]["assume"] if conditions.check(one.get("when", {}), known).applies)
+        return bool(next(met).get("certain"))
+
+    assert certain(framework="transformers") and not certain(framework="trl")
+    assert not certain(**{"crash.phase": "generate"})
+
+
+def test_only_inference_is_not_offered_where_the_log_shows_training() -> None:
+    (choice,) = [choice for choice in QUESTIONS["task"]["choices"] if choice["value"] == "inference"]
+    for phase in ("forward", "loss", "backward", "optimizer_step"):
+        assert not conditions.check(choice["when"], {"crash.phase": phase}).applies
+    assert conditions.check(choice["when"], {"crash.phase": "generate"}).applies
 
 
 def test_assumptions_read_only_keys_that_stand_before_them_or_were_found() -> None:
