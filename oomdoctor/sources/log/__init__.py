@@ -7,9 +7,11 @@ from typing import NamedTuple
 
 from oomdoctor.case import Crash
 from oomdoctor.sources.log.clean import clean_lines
+from oomdoctor.sources.log.folder import log_files
 from oomdoctor.sources.log.lines import Line
-from oomdoctor.sources.log.reader import log_files, read_regions
+from oomdoctor.sources.log.reader import read_regions
 from oomdoctor.sources.log.sheet import sheet_of
+from oomdoctor.sources.log.sieve import room_of
 from oomdoctor.sources.log.story import tell
 
 
@@ -36,11 +38,13 @@ def read_log(path: str) -> LogReading:
 def _folder_lines(folder: str) -> list[Line]:
     """The lines of all logs of a folder. Where a line names no rank, the file's name may."""
     lines: list[Line] = []
-    for path in log_files(folder):
+    paths = log_files(folder)
+    room = room_of(len(paths))
+    for path in paths:
         rank = rank_of(os.path.relpath(path, folder))
         lines += (
             line if line.rank is not None or rank is None else line._replace(rank=rank)
-            for line in clean_lines(read_regions(path))
+            for line in clean_lines(read_regions(path, room))
         )
     return lines
 

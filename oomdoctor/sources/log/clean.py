@@ -9,7 +9,7 @@ from functools import cache
 from itertools import chain
 
 from oomdoctor.sources.log.lines import Line
-from oomdoctor.sources.log.reader import Region
+from oomdoctor.sources.log.sieve import Region
 
 # A line is cut into pieces of this many characters. Messages and command lines are far shorter; what is longer is a
 # dump that nobody reads, and a regular expression must never meet a line of a gigabyte.

@@ -7,61 +7,90 @@ are kept; the file is read once, in chunks, so neither its size nor the length o
 from __future__ import annotations
 
 import os
+import stat
 import sys
-from collections import deque
-from collections.abc import Iterator
-from contextlib import suppress
-from typing import BinaryIO, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import BinaryIO
 
 from oomdoctor.case import Text, UserError
+from oomdoctor.sources.log.sieve import FULL, MIB, Region, Room, Sieve
 
-MIB = 1024**2
 CHUNK = MIB
-# What is kept of a large log. Banners and configs stand in the first megabytes, the end of a run (tracebacks of many
-# ranks, the launcher's report) in the last ones; both with room to spare.
-HEAD = 2 * MIB
-TAIL = 6 * MIB
-# A traceback of 200 frames has about 40 kB, a message with its surroundings far less.
-BEFORE, AFTER = 48 * 1024, 16 * 1024
-FIRST_SPOTS, LAST_SPOTS = 8, 24
-# Long enough to be found fast, and in every allocator's message; only the first letter's case differs.
-NEEDLE = b"ut of memory"
+# What is read at most, unpacked: a pipe or a small archive can be without end. Ten seconds' work; a log of a run that
+# printed 100 kB a second for a day.
+MOST = 8 * 1024 * MIB
+# How long a named pipe may stay silent before it is clear that nobody writes to it.
+PATIENCE_SECONDS = 20.0
 
 
-class Region(NamedTuple):
-    """A stretch of a log. line: the number of its first line. whole_start: it begins at the start of that line."""
-
-    line: int
-    data: bytes
-    whole_start: bool = True
-
-
-def read_regions(path: str) -> list[Region]:
+def read_regions(path: str, room: Room = FULL) -> list[Region]:
     """The parts of the log at PATH (`-` is standard input), in order. Raises UserError where it cannot be read."""
-    if path == "-":
-        return _regions(sys.stdin.buffer, path)
     try:
-        with open(path, "rb") as file:
-            return _regions(_unpacked(file, path), path)
+        if path == "-":
+            return _regions(_unpacked(_standard_input(), path), path, room)
+        with _opened(path) as file:
+            return _regions(_unpacked(file, path), path, room)
     except FileNotFoundError:
-        raise _error(path, "missing") from None
+        raise error_of(path, "missing") from None
     except IsADirectoryError:
-        raise _error(path, "directory") from None
+        raise error_of(path, "directory") from None
     except EOFError:
-        raise _error(path, "cut_archive") from None
+        raise error_of(path, "cut_archive") from None
     except (OSError, ValueError) as error:
-        raise _error(path, "unreadable", why=getattr(error, "strerror", None) or str(error)) from None
+        raise error_of(path, "unreadable", why=getattr(error, "strerror", None) or str(error)) from None
 
 
-def _error(path: str, problem: str, **values: str) -> UserError:
+def error_of(path: str, problem: str, **values: str) -> UserError:
+    """What to say of a path that cannot be read; PROBLEM names the words of rules/texts/log."""
     values = {"path": path, **values}
     return UserError(path, Text(f"texts/log.{problem}", values), Text(f"texts/log.{problem}_hint", values))
 
 
+def _standard_input() -> BinaryIO:
+    if sys.stdin is None:
+        raise OSError("standard input is closed")
+    return sys.stdin.buffer
+
+
+def _opened(path: str) -> BinaryIO:
+    """The file, open. A device such as /dev/zero has no end and is no log; a pipe that nobody writes to is silent."""
+    mode = os.stat(path).st_mode
+    if stat.S_ISFIFO(mode):
+        return _opened_pipe(path)
+    if stat.S_ISBLK(mode) or (stat.S_ISCHR(mode) and path not in _DEVICES):
+        raise error_of(path, "device")
+    return open(path, "rb")
+
+
+# Devices that give a text: nothing, what another program is piping, what a person pastes.
+_DEVICES = (os.devnull, "/dev/stdin", "/dev/tty")
+
+
+def _opened_pipe(path: str) -> BinaryIO:
+    """A named pipe, or `<(command)` of a shell. Opening one waits for a writer, so it is opened without waiting."""
+    import select
+
+    number = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    ready, _, _ = select.select([number], [], [], PATIENCE_SECONDS)
+    if not ready and not _is_written(number):
+        os.close(number)
+        raise error_of(path, "silent")
+    os.set_blocking(number, True)
+    return open(number, "rb")
+
+
+def _is_written(pipe: int) -> bool:
+    """Whether a program has an empty pipe open for writing: without one, a pipe is at its end."""
+    try:
+        return bool(os.read(pipe, 1))
+    except BlockingIOError:
+        return True
+
+
 def _unpacked(file: BinaryIO, path: str) -> BinaryIO:
     """The stream of a log that may be compressed."""
-    magic = file.read(6)
-    file.seek(0)
+    peek: Callable[[int], bytes] | None = getattr(file, "peek", None)
+    magic = peek(6)[:6] if peek else b""
     if magic.startswith(b"\x1f\x8b"):
         import gzip
 
@@ -75,45 +104,63 @@ def _unpacked(file: BinaryIO, path: str) -> BinaryIO:
 
         return bz2.BZ2File(file)  # type: ignore[return-value]
     if magic.startswith((b"\x28\xb5\x2f\xfd", b"PK\x03\x04")):
-        raise _error(path, "packed")
+        raise error_of(path, "packed")
     return file
 
 
-def _regions(stream: BinaryIO, path: str) -> list[Region]:
+def _regions(stream: BinaryIO, path: str, room: Room) -> list[Region]:
     first = _read(stream, CHUNK)
+    sieve = Sieve(room)
     if first.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return _utf16(first, stream)
-    if _is_binary(first):
-        raise _error(path, "binary")
-    sieve = _Sieve()
-    for chunk in _chunks(first, stream):
+        chunks = _from_utf16(_chunks(first, stream, path))
+    elif _is_binary(first):
+        raise error_of(path, "binary")
+    else:
+        chunks = _chunks(first, stream, path)
+    for chunk in chunks:
         sieve.feed(chunk)
     return sieve.regions()
 
 
-def _chunks(first: bytes, stream: BinaryIO) -> Iterator[bytes]:
+def _chunks(first: bytes, stream: BinaryIO, path: str) -> Iterator[bytes]:
+    read = 0
     while first:
         yield first
+        read += len(first)
+        if read >= MOST:
+            raise error_of(path, "endless")
         first = _read(stream, CHUNK)
 
 
 def _read(stream: BinaryIO, size: int) -> bytes:
-    """Up to SIZE bytes; a pipe gives less at a time, so ask until it has given all."""
+    """Up to SIZE bytes; a pipe gives less at a time, so ask until it has given all. Raises OSError for a broken
+    archive, whatever its library calls that."""
     parts, got = [], 0
-    while got < size and (part := stream.read(size - got)):
+    while got < size and (part := _some(stream, size - got)):
         parts.append(part)
         got += len(part)
     return b"".join(parts)
 
 
-def _utf16(first: bytes, stream: BinaryIO) -> list[Region]:
-    """A log that PowerShell's `>` wrote: head and tail, as UTF-8."""
-    limit, kept = HEAD + TAIL, bytearray(first)
-    while part := _read(stream, CHUNK):
-        kept += part
-        if len(kept) > 2 * limit:
-            del kept[HEAD : len(kept) - limit - len(kept) % 2]
-    return [Region(1, kept.decode("utf-16", "replace").encode())]
+def _some(stream: BinaryIO, size: int) -> bytes:
+    try:
+        return stream.read(size)
+    except (OSError, EOFError, ValueError):
+        raise
+    except Exception as error:  # zlib.error and lzma.LZMAError have no base of their own, and loading both costs time
+        if type(error).__module__ in ("zlib", "lzma", "_lzma"):
+            raise OSError(str(error)) from None
+        raise
+
+
+def _from_utf16(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """A log that PowerShell's `>` wrote, as UTF-8."""
+    import codecs
+
+    decoder = codecs.getincrementaldecoder("utf-16")("replace")
+    for chunk in chunks:
+        yield decoder.decode(chunk).encode("utf-8", "replace")
+    yield decoder.decode(b"", True).encode("utf-8", "replace")
 
 
 def _is_binary(sample: bytes) -> bool:
@@ -126,145 +173,3 @@ def _is_binary(sample: bytes) -> bool:
 
 
 _STRANGE = [bytes([code]) for code in range(1, 32) if code not in (7, 8, 9, 10, 12, 13, 27)]
-
-
-class _Sieve:
-    """Keeps what matters of a stream of chunks: the head, the tail, and what lies around the needle."""
-
-    def __init__(self) -> None:
-        self.head = bytearray()
-        self.tail: deque[tuple[int, int, bytes]] = deque()  # offset, line at its start, bytes
-        self.tail_size = 0
-        self.first_spots: list[_Spot] = []
-        self.last_spots: deque[_Spot] = deque(maxlen=LAST_SPOTS)
-        self.open: _Spot | None = None
-        self.offset, self.line = 0, 1
-        self.counted = 0, 1  # offset and line of the last spot
-
-    def feed(self, chunk: bytes) -> None:
-        if len(self.head) < HEAD:
-            self.head += chunk[: HEAD - len(self.head)]
-        self._continue_spot(chunk)
-        self._find(chunk)
-        self.tail.append((self.offset, self.line, chunk))
-        self.tail_size += len(chunk)
-        while self.tail_size - len(self.tail[0][2]) >= TAIL:
-            self.tail_size -= len(self.tail.popleft()[2])
-        self.offset += len(chunk)
-        self.line += chunk.count(b"\n")
-
-    def _continue_spot(self, chunk: bytes) -> None:
-        if self.open is not None:
-            self.open.data += chunk[: self.open.end - self.offset]
-            if self.open.end <= self.offset + len(chunk):
-                self.open = None
-
-    def _find(self, chunk: bytes) -> None:
-        """Open a spot for each needle that lies in no spot yet. The needle may lie across two chunks."""
-        before = self.tail[-1][2] if self.tail else b""
-        seam = len(before[-len(NEEDLE) + 1 :])
-        if seam and NEEDLE in before[-seam:] + chunk[: len(NEEDLE) - 1]:
-            self._spot(0, chunk)
-        at = chunk.find(NEEDLE)
-        while at >= 0:
-            end = self._spot(at, chunk)
-            at = chunk.find(NEEDLE, max(at + 1, end))
-
-    def _spot(self, at: int, chunk: bytes) -> int:
-        """Keep what lies around the needle at AT of the chunk; the place in the chunk where that ends."""
-        if self.open is None:
-            offset, line, text = self.offset, self.line, chunk
-            if at < BEFORE and self.tail:  # what lies before it began in the last chunk
-                offset, line, last = self.tail[-1]
-                text = last + chunk
-            place = at + len(text) - len(chunk)
-            start = max(0, place - BEFORE)
-            number = self._line_of(offset, line, text, start)
-            spot = _Spot(offset + start, number, bytearray(text[start : place + AFTER]))
-            spot.end = self.offset + at + AFTER
-            (self.first_spots if len(self.first_spots) < FIRST_SPOTS else self.last_spots).append(spot)
-            self.open = spot if spot.end > self.offset + len(chunk) else None
-        return at + AFTER
-
-    def _line_of(self, offset: int, line: int, text: bytes, start: int) -> int:
-        """The line of a place in a text that begins at this offset and line, counted from the last place asked for."""
-        counted, number = max(self.counted, (offset, line))
-        low = counted - offset
-        number += text.count(b"\n", low, start) if start >= low else -text.count(b"\n", start, low)
-        self.counted = offset + start, number
-        return number
-
-    def regions(self) -> list[Region]:
-        """What was kept, in order; pieces that touch are one."""
-        pieces = [_Spot(0, 1, self.head), *self.first_spots, *self.last_spots]
-        pieces += [_Spot(offset, line, bytearray(data)) for offset, line, data in self.tail]
-        merged: list[_Spot] = []
-        for piece in sorted(pieces, key=lambda piece: piece.offset):
-            if merged and piece.offset <= merged[-1].stop:
-                merged[-1].data += piece.data[merged[-1].stop - piece.offset :]
-            else:
-                merged.append(_Spot(piece.offset, piece.line, bytearray(piece.data)))
-        return [Region(piece.line, bytes(piece.data), piece.offset == 0) for piece in merged if piece.data]
-
-
-class _Spot:
-    __slots__ = ("data", "end", "line", "offset")
-
-    def __init__(self, offset: int, line: int, data: bytearray) -> None:
-        self.offset, self.line, self.data = offset, line, data
-        self.end = self.stop
-
-    @property
-    def stop(self) -> int:
-        return self.offset + len(self.data)
-
-
-def log_files(folder: str) -> list[str]:
-    """The logs in a folder of rank logs, at most LOGS_AT_MOST, in natural order. Raises UserError where there is none.
-
-    torchrun's `--log-dir` nests them (`attempt_0/3/stderr.log`), so folders are searched a few levels deep.
-    """
-    found: list[str] = []
-    try:
-        _collect(folder, found, 4)
-    except OSError as error:
-        raise _error(folder, "unreadable", why=error.strerror or str(error)) from None
-    if not found:
-        raise _error(folder, "no_logs")
-    return sorted(found, key=_natural)[:LOGS_AT_MOST]
-
-
-LOGS_AT_MOST = 64
-_SUFFIXES = (".log", ".txt", ".out", ".err", ".stderr", ".stdout", ".gz", ".xz", ".bz2")
-
-
-def _collect(folder: str, found: list[str], depth: int) -> None:
-    with os.scandir(folder) as entries:
-        for entry in sorted(entries, key=lambda entry: entry.name):
-            if len(found) > 10 * LOGS_AT_MOST:
-                return
-            if entry.is_dir() and depth and not entry.name.startswith("."):
-                with suppress(OSError):
-                    _collect(entry.path, found, depth - 1)
-            elif entry.is_file() and _looks_like_log(entry.name):
-                found.append(entry.path)
-
-
-def _looks_like_log(name: str) -> bool:
-    stem, dot, suffix = name.lower().rpartition(".")
-    rotated = dot and suffix.isdigit() and ".log" in stem
-    return name.lower().endswith(_SUFFIXES) or name.lower() in ("stderr", "stdout", "log") or bool(rotated)
-
-
-def _natural(path: str) -> list[tuple[int, str]]:
-    """`rank10` after `rank9`."""
-    parts, digits = [], ""
-    for char in path + "\0":
-        if char.isdigit():
-            digits += char
-            continue
-        if digits:
-            parts.append((int(digits), ""))
-            digits = ""
-        parts.append((-1, char))
-    return parts

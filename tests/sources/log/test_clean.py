@@ -6,7 +6,7 @@ import pytest
 
 from oomdoctor.sources.log.clean import clean_lines
 from oomdoctor.sources.log.lines import Line
-from oomdoctor.sources.log.reader import Region
+from oomdoctor.sources.log.sieve import Region
 
 
 def clean(text: str | bytes) -> list[Line]:

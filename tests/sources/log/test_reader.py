@@ -14,7 +14,11 @@ import pytest
 
 from oomdoctor.case import UserError
 from oomdoctor.sources.log import rank_of, read_log, reader
-from oomdoctor.sources.log.reader import AFTER, BEFORE, HEAD, TAIL, read_regions
+from oomdoctor.sources.log.clean import clean_lines
+from oomdoctor.sources.log.reader import read_regions
+from oomdoctor.sources.log.sheet import sheet_of
+from oomdoctor.sources.log.sieve import AFTER, BEFORE, HEAD, TAIL, Room
+from oomdoctor.sources.log.story import tell
 from oomdoctor.texts import render
 
 OOM = (
@@ -108,12 +112,11 @@ def test_a_message_in_the_middle_of_a_large_log_is_kept_with_its_line(tmp_path: 
 
 
 def test_a_message_across_two_chunks_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, size in (("CHUNK", 4096), ("HEAD", 4096), ("TAIL", 4096)):
-        monkeypatch.setattr(reader, name, size)
+    monkeypatch.setattr(reader, "CHUNK", 4096)
     for shift in range(-200, 20, 3):
         log = tmp_path / "seam.log"
         log.write_bytes(b"y" * (9 * 4096 + shift) + b"\n" + OOM + b"\n" + b"z" * 100_000)
-        crash = read_log(str(log)).crash
+        crash = tell(sheet_of(clean_lines(read_regions(str(log), Room(head=4096, tail=4096)))))
         assert crash is not None, shift
         assert crash.line == 2
 

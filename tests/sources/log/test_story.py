@@ -7,8 +7,8 @@ import pytest
 from oomdoctor.case import Crash
 from oomdoctor.sources.log.clean import clean_lines
 from oomdoctor.sources.log.progress import step_of
-from oomdoctor.sources.log.reader import Region
 from oomdoctor.sources.log.sheet import sheet_of
+from oomdoctor.sources.log.sieve import Region
 from oomdoctor.sources.log.story import tell
 
 GIB = 1024**3

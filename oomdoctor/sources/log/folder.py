@@ -1,0 +1,83 @@
+"""Finds the logs in a folder: one a rank, maybe in folders of their own."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from oomdoctor.sources.log.reader import error_of
+from oomdoctor.sources.log.sieve import BEFORE, NEEDLE
+
+LOGS_AT_MOST = 64
+FILES_AT_MOST = 20_000  # of a folder that are looked at: the largest jobs have about as many ranks
+
+
+def log_files(folder: str) -> list[str]:
+    """The logs in a folder of rank logs, at most LOGS_AT_MOST, in natural order. Raises UserError where there is none.
+
+    torchrun's `--log-dir` nests them (`attempt_0/3/stderr.log`), so folders are searched a few levels deep. Of very
+    many, the first and the last one are taken, and of the rest those whose ends speak of memory before the others.
+    """
+    found: list[str] = []
+    try:
+        _collect(folder, found, 4, set())
+    except OSError as error:
+        raise error_of(folder, "unreadable", why=error.strerror or str(error)) from None
+    if not found:
+        raise error_of(folder, "no_logs")
+    found.sort(key=_natural)
+    return found if len(found) <= LOGS_AT_MOST else _chosen(found)
+
+
+def _chosen(paths: list[str]) -> list[str]:
+    order = sorted(range(1, len(paths) - 1), key=lambda at: (not _end_tells(paths[at]), at))
+    return [paths[at] for at in sorted([0, *order[: LOGS_AT_MOST - 2], len(paths) - 1])]
+
+
+def _end_tells(path: str) -> bool:
+    """Whether the last bytes of a log speak of memory."""
+    with suppress(OSError), open(path, "rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - BEFORE))
+        return NEEDLE in file.read(BEFORE)
+    return False
+
+
+_SUFFIXES = (".log", ".txt", ".out", ".err", ".stderr", ".stdout", ".gz", ".xz", ".bz2")
+
+
+def _collect(folder: str, found: list[str], depth: int, seen: set[tuple[int, int]]) -> None:
+    """Add the logs of a folder and of those in it. Links may lead in circles, so no folder is entered twice."""
+    status = os.stat(folder)
+    if (status.st_dev, status.st_ino) in seen:
+        return
+    seen.add((status.st_dev, status.st_ino))
+    with os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            if len(found) >= FILES_AT_MOST:
+                return
+            with suppress(OSError):
+                if entry.is_dir():
+                    if depth and not entry.name.startswith("."):
+                        _collect(entry.path, found, depth - 1, seen)
+                elif entry.is_file() and _looks_like_log(entry.name):
+                    found.append(entry.path)
+
+
+def _looks_like_log(name: str) -> bool:
+    stem, dot, suffix = name.lower().rpartition(".")
+    rotated = dot and suffix.isdigit() and ".log" in stem
+    return name.lower().endswith(_SUFFIXES) or name.lower() in ("stderr", "stdout", "log") or bool(rotated)
+
+
+def _natural(path: str) -> list[tuple[int, str]]:
+    """`rank10` after `rank9`."""
+    parts, digits = [], ""
+    for char in path + "\0":
+        if char.isdigit():
+            digits += char
+            continue
+        if digits:
+            parts.append((int(digits), ""))
+            digits = ""
+        parts.append((-1, char))
+    return parts
