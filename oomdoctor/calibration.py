@@ -6,20 +6,32 @@ from collections.abc import Mapping
 
 from oomdoctor.case import Crash, Text, Value
 from oomdoctor.diagnosis import GPU_KINDS, allocated_at, idle_bytes
-from oomdoctor.memory.lines import Bill, Line, Range
+from oomdoctor.memory.lines import MOVING, Bill, Line, Range
 from oomdoctor.memory.room import needed_bytes
 from oomdoctor.units import GIB
+
+
+def measured_share(bill: Bill, settings: Mapping[str, Value]) -> float:
+    """Where a person measured less than the bill says: the share of what comes and goes with the batch that is left.
+
+    Weights, gradients and optimizer states are counted, so a difference is in the rest.
+    """
+    line = _measured(bill, settings)
+    moving = sum(line.size.likely for line in bill.lines if line.key in MOVING)
+    if line is None or line.size.likely >= 0 or not moving:
+        return 1.0
+    return max(0.0, 1 + line.size.likely / moving)
 
 
 def unexplained(bill: Bill, usable: int | None, crash: Crash | None, settings: Mapping[str, Value]) -> Line | None:
     """The line that makes the bill agree with what was measured, None where it already does.
 
-    A `measured.*` figure corrects in both directions. A crash only upwards: it came before the peak, so the run needs
-    at least what was in use plus what was asked for, and, since it did not fit, more than the card offered.
+    A crash came before the peak, so the run needs at least what was in use plus what was asked for, and, since it did
+    not fit, more than the card offered.
     """
     measured = _measured(bill, settings)
     if measured is not None:
-        return measured
+        return measured if measured.size.likely > 0 else None
     if crash is None or crash.kind not in GPU_KINDS:
         return None
     found = [_beyond(bill, crash)]

@@ -227,7 +227,9 @@ def unlisted_bytes(crash: Crash) -> int | None:
     """
     if crash.total_bytes is None or crash.free_bytes is None:
         return None
-    own = crash.own_process_bytes
+    own, torch = crash.own_process_bytes, crash.allocated_bytes
+    if own is not None and torch is not None and own < torch:
+        own = None  # NVML could not say, as in some containers: "this process has 0 bytes memory in use"
     if own is None and crash.allocated_bytes is not None:
         own = crash.allocated_bytes + (idle_bytes(crash) or 0) + CONTEXT_BYTES
     if own is None:

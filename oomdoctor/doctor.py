@@ -10,7 +10,7 @@ from oomdoctor.diagnosis import GPU_KINDS, Diagnosis, Evidence, diagnose, foreig
 from oomdoctor.fields import run_of
 from oomdoctor.ladder import make_plans, with_edits
 from oomdoctor.memory.bill import DERIVED, NEEDED, READ, Missing, bill_of, static_bytes
-from oomdoctor.memory.lines import Bill, Line, with_line
+from oomdoctor.memory.lines import Bill, Line, scaled, with_line
 from oomdoctor.memory.tensors import match, tensors_of
 from oomdoctor.memory.weights import parameters
 from oomdoctor.plan import Plan, Pricing, Settings
@@ -116,7 +116,7 @@ def _completed(case: Case, live: Machine | None) -> tuple[Case, tuple[Text, ...]
     architecture = architecture_of(facts)
 
     def price(tried: Settings) -> Bill | None:
-        return _bill(case, tried, architecture, None)
+        return _bill(case, tried, architecture, Correction())
 
     disproved = inference.lighter_weights(facts, case.crash, _weights_of(facts, architecture))
     disproved = disproved or inference.heavier_weights(facts, case.crash, architecture)
@@ -145,7 +145,7 @@ def _planned(findings: Findings, settings: Settings, pricing: Pricing, prefer: s
     known = {**pricing.circumstances, **_verdicts(findings.diagnosis)}
     pricing = pricing._replace(circumstances=known)
     plans = make_plans(rules, settings, pricing)
-    plan = with_edits(plans.pop(prefer), settings)
+    plan = with_edits(plans.pop(prefer), {**known, **settings})
     return findings._replace(
         plan=plan,
         alternatives=tuple(plans.values()),
@@ -155,13 +155,13 @@ def _planned(findings: Findings, settings: Settings, pricing: Pricing, prefer: s
 
 def _pricing(case: Case, settings: Settings, architecture: Architecture | None) -> Pricing:
     """How settings of this case are judged. Bills are remembered: the ladder asks for the same one often."""
-    unexplained = _unexplained(case, settings, architecture)
+    correction = _correction(case, settings, architecture)
     remembered: dict[tuple[object, ...], Bill | None] = {}
 
     def bill(tried: Settings) -> Bill | None:
         key = tuple(tried.get(name) for name in (*READ, *machines.BILL_KEYS))
         if key not in remembered:
-            remembered[key] = _bill(case, tried, architecture, unexplained)
+            remembered[key] = _bill(case, tried, architecture, correction)
         return remembered[key]
 
     weights = _weights_of(case.facts, architecture)
@@ -178,14 +178,22 @@ def _pricing(case: Case, settings: Settings, architecture: Architecture | None) 
     )
 
 
-def _bill(case: Case, settings: Settings, architecture: Architecture | None, unexplained: Line | None) -> Bill | None:
+class Correction(NamedTuple):
+    """How the bill is brought to agree with what was measured: a share of what moves, and a line on top."""
+
+    share: float = 1.0
+    line: Line | None = None
+
+
+def _bill(case: Case, settings: Settings, architecture: Architecture | None, correction: Correction) -> Bill | None:
     if architecture is None or not _priced(case):
         return None
     try:
         bill = bill_of(_run(case.facts, settings), architecture)
     except Missing:
         return None
-    line = machines.left_unexplained(unexplained, case.crash, settings)
+    bill = bill if correction.share == 1 else scaled(bill, correction.share)
+    line = machines.left_unexplained(correction.line, case.crash, settings)
     return bill if line is None else with_line(bill, line)
 
 
@@ -196,11 +204,12 @@ def _run(facts: Facts, settings: Settings) -> Run:
     return run_of({key: value for key, value in settings.items() if key not in left})
 
 
-def _unexplained(case: Case, settings: Settings, architecture: Architecture | None) -> Line | None:
-    bill = _bill(case, settings, architecture, None)
+def _correction(case: Case, settings: Settings, architecture: Architecture | None) -> Correction:
+    bill = _bill(case, settings, architecture, Correction())
     if bill is None:
-        return None
-    return calibration.unexplained(bill, machines.usable_bytes(settings), case.crash, settings)
+        return Correction()
+    line = calibration.unexplained(bill, machines.usable_bytes(settings), case.crash, settings)
+    return Correction(calibration.measured_share(bill, settings), line)
 
 
 def _priced(case: Case) -> bool:

@@ -16,6 +16,7 @@ from oomdoctor.remedies.rule import Applied, Rule
 
 LAST_RUNG = 6  # quantized weights; what stands above is beyond the user's ladder
 NEGLIGIBLE_OF_PEAK, NEGLIGIBLE_OF_MISSING = 0.02, 0.25  # a rung that saves less than both is skipped
+TOLERABLE = 0.05  # of the peak may a repair that makes the run faster cost, such as NCCL's buffers
 _POSTPONED = 5.5  # after the other lossless rungs, before quantized weights
 _STATES = ("weights", "gradients", "optimizer_states")
 _BATCH, _ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
@@ -167,11 +168,13 @@ def _silence(rule: Rule, verdict: Verdict, facts: Settings) -> Text | None:
 def _useless(step: Step, settings: Settings, pricing: Pricing) -> Text | None:
     """The reason to leave out a priced step that saves next to nothing or cannot help, in numbers."""
     bill, usable = pricing.bill(settings), pricing.usable(settings)
-    if not step.rule.priced or _free_gain(step.rule) or step.bill_after is None or bill is None or step.fits:
+    if not step.rule.priced or step.bill_after is None or bill is None or step.fits:
+        return None
+    peak, saves = needed_bytes(bill), step.saves_bytes or 0
+    if _free_gain(step.rule) and saves >= -TOLERABLE * peak:
         return None
     if usable is not None and _states(bill) > usable and _states(step.bill_after) >= _states(bill):
         return Text("texts/plan.cannot_help", {"states": _states(bill), "usable": usable})
-    peak, saves = needed_bytes(bill), step.saves_bytes or 0
     missing = peak - usable if usable is not None else peak
     if saves > 0 and (saves >= NEGLIGIBLE_OF_PEAK * peak or saves >= NEGLIGIBLE_OF_MISSING * missing):
         return None

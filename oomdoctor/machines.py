@@ -165,7 +165,7 @@ def usable_bytes(settings: Settings) -> int | None:
         return None
     held = ("machine.foreign_bytes", "machine.own_leftover_bytes", "machine.desktop_bytes")
     cap = total if settings.get("machine.cap_lifted") else settings.get("machine.cap_bytes", total)
-    return min(int(str(cap)), total) - sum(int(str(settings.get(key, 0))) for key in held)
+    return max(0, min(int(str(cap)), total) - sum(int(str(settings.get(key, 0))) for key in held))
 
 
 def left_unexplained(line: Line | None, crash: Crash | None, settings: Settings) -> Line | None:

@@ -87,6 +87,21 @@ def test_a_failure_that_was_survived_does_not_force_the_bill() -> None:
     assert findings.bill.line("unexplained") == 0
 
 
+def test_a_measured_peak_below_the_bill_never_makes_the_need_negative() -> None:
+    """30 GiB were read off a run that the bill puts at 130: its activations are that much smaller, at any batch."""
+    facts = {
+        "per_device_train_batch_size": 16,
+        "max_length": 2048,
+        "torch_dtype": "bfloat16",
+        "measured__allocated_gib": 30,
+    }
+    findings = _examined(None, **facts)
+    assert findings.bill is not None and findings.plan is not None
+    assert findings.bill.line("activations") > 0
+    for step in findings.plan.steps:
+        assert step.bill_after is not None and step.bill_after.allocated.likely > 12.5 * GIB  # the weights remain
+
+
 @pytest.mark.parametrize("measured", [14.0, 20.0])
 def test_a_measured_peak_corrects_in_both_directions(measured: float) -> None:
     findings = _examined(None, torch_dtype="bfloat16", max_length=1024, measured__allocated_gib=measured)

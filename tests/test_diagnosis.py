@@ -76,7 +76,14 @@ def test_a_small_desktop_is_not_the_cause() -> None:
 
 
 def test_a_stranger_that_the_message_does_not_list_still_counts() -> None:
-    assert foreign_bytes(_crash(own_process_bytes=15 * GIB)) == pytest.approx(8.53 * GIB, rel=0.01)
+    assert foreign_bytes(_crash(own_process_bytes=15 * GIB, allocated_bytes=14 * GIB)) == pytest.approx(
+        8.53 * GIB, rel=0.01
+    )
+
+
+def test_an_own_figure_below_what_torch_holds_is_no_figure() -> None:
+    """ "this process has 0 bytes memory in use", while torch has 22 GiB of it: NVML could not say, nobody else is there."""
+    assert foreign_bytes(_crash(own_process_bytes=0)) == 0
 
 
 def test_a_memory_fraction_is_the_cause_where_the_message_names_one() -> None:

@@ -69,6 +69,30 @@ class Bill(NamedTuple):
         return sum(line.size.likely for line in self.lines if line.key == key)
 
 
+# Lines that come and go with the batch.
+MOVING = frozenset({"activations", "logits", "temporaries", "quantization_temporaries", "cast_cache", "kv_cache"})
+
+
+def scaled(bill: Bill, share: float) -> Bill:
+    """The bill with this share of all that comes and goes with the batch; what rests on the card stays."""
+    phases = tuple(PhaseBill(phase.phase, tuple(_scaled(line, share) for line in phase.lines)) for phase in bill.phases)
+    less = total(line.size for line in bill.lines if line.key in MOVING)
+    return bill._replace(
+        phases=phases,
+        allocated=_less(bill.allocated, less, 1 - share),
+        reserved=_less(bill.reserved, less, 1 - share),
+        device=_less(bill.device, less, 1 - share),
+    )
+
+
+def _scaled(line: Line, share: float) -> Line:
+    return line._replace(size=Range(*(round(share * end) for end in line.size))) if line.key in MOVING else line
+
+
+def _less(size: Range, part: Range, share: float) -> Range:
+    return Range(*(end - round(share * less) for end, less in zip(size, part, strict=True)))
+
+
 def with_line(bill: Bill, line: Line) -> Bill:
     """The bill with one more line, alive in every phase; allocated, reserved and device all rise by it."""
     phases = tuple(PhaseBill(phase.phase, (*phase.lines, line)) for phase in bill.phases)
