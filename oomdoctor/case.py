@@ -224,7 +224,7 @@ class Gpu(NamedTuple):
 
 
 class Machine(NamedTuple):
-    """What the run has. `source` says whether it is the case's own card: log | nvml | run | set | catalogue."""
+    """What the run has. source: nvml where its cards were read just now, on this machine; else assumed."""
 
     gpus: tuple[Gpu, ...] = ()
     source: str = "assumed"
@@ -241,11 +241,14 @@ class Machine(NamedTuple):
 
 
 class Crash(NamedTuple):
-    """What the log shows of the failure. Sizes in bytes; None is not in the log. kind and phase as in README."""
+    """What the log shows of the failure. Sizes in bytes; None is not in the log.
+
+    kind, phase: one of KINDS and PHASES in `oomdoctor/remedies/keys.py`. confidence: high | medium | low.
+    """
 
     kind: str
     phase: str = "unknown"
-    confidence: str = "medium"  # high | medium | low
+    confidence: str = "medium"
     fatal: bool = True
     outdated: bool = False  # the run has been changed since
     line: int | None = None

@@ -32,11 +32,6 @@ def parse_size(text: str) -> int:
     return round(float(text[:cut]) * factor)
 
 
-def gib(size: float) -> float:
-    """GiB of a number of bytes."""
-    return size / GIB
-
-
 def show_bytes(size: float) -> str:
     """A size for a person: `0 B`, `512 B`, `8.25 MiB`, `17.31 GiB`; a minus sign is kept."""
     sign, size = ("-", -size) if size < 0 else ("", size)

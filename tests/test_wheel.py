@@ -37,12 +37,18 @@ def test_a_built_wheel_works_outside_the_checkout(bin_folder: Path) -> None:
 
 @pytest.mark.parametrize(("arguments", "times"), [(("--version",), 4), (DIAGNOSE, 12)], ids=["version", "from-log"])
 def test_it_starts_quickly(bin_folder: Path, arguments: tuple[str, ...], times: int) -> None:
-    """CPU time of the whole process against bare Python in the same venv, the best of runs side by side."""
+    """CPU time of the whole process against bare Python in the same venv, each the best of runs side by side.
+
+    The best run is the one that other programs disturbed least. On a busy machine it takes more runs to meet a quiet
+    moment, for the one and for the other, so it goes on for a while before it says that the program is slow.
+    """
     bare, ours = 1e9, 1e9
-    for _ in range(12):
+    for run in range(60):
         bare = min(bare, _cpu_seconds([bin_folder / "python", "-c", "pass"]))
         ours = min(ours, _cpu_seconds([bin_folder / "oomdoctor", *arguments]))
-    assert ours <= times * bare
+        if run >= 11 and ours <= times * bare:
+            break
+    assert ours <= times * bare, f"{ours:.3f} s is {ours / bare:.1f} times bare Python's {bare:.3f} s"
 
 
 def _cpu_seconds(command: list[Path | str]) -> float:

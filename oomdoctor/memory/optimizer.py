@@ -8,10 +8,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from oomdoctor.memory.versions import Version
-
-_FUSED_BY_DEFAULT = ((4, 54), (2, 8))  # transformers, torch: `adamw_torch` stays foreach, the default is fused
-
 
 class Kind(NamedTuple):
     """per_parameter: state bytes where the state has a size of its own; dtypes: tensors of the parameter's dtype.
@@ -55,8 +51,3 @@ def kind_of(optim: str) -> Kind:
     if "bnb" in name or paged:
         return Kind(per_parameter=8.0, paged=paged)
     return Kind(dtypes=2.0, workspace=_NONE if "fused" in name or "anyprecision" in name else _FOREACH)
-
-
-def default_is_fused(transformers: Version, torch: Version) -> bool:
-    """Whether a run that names no optimizer gets the fused AdamW."""
-    return transformers >= _FUSED_BY_DEFAULT[0] and torch >= _FUSED_BY_DEFAULT[1]

@@ -24,19 +24,13 @@ _DRIVER_MIB, _DRIVER_SHARE = 200, 0.005
 
 
 class Card(NamedTuple):
-    """name: as nvidia-smi writes it. total_bytes: what torch calls total. estimated: that figure is not a measured one.
+    """name: as nvidia-smi writes it. total_bytes: what torch calls total, estimated where nobody published it.
     memory_bytes: what nvidia-smi calls total."""
 
     name: str
     total_bytes: int
     compute_capability: float
     memory_bytes: int
-    estimated: bool = False
-
-    @property
-    def bf16(self) -> bool:
-        """Whether it computes in bfloat16 (from Ampere on)."""
-        return self.compute_capability >= 8.0
 
 
 def find_card(name: str, total_bytes: int | None = None) -> Card:
@@ -79,7 +73,7 @@ def _cards(names: Iterable[str]) -> list[Card]:
 def _card(name: str, entry: Mapping[str, float]) -> Card:
     memory, torch = int(entry["memory_mib"]), entry.get("torch_mib")
     total = int(torch) if torch else estimated_torch_mib(memory)
-    return Card(name, total * MIB, float(entry["compute_capability"]), memory * MIB, estimated=not torch)
+    return Card(name, total * MIB, float(entry["compute_capability"]), memory * MIB)
 
 
 def estimated_torch_mib(memory_mib: int) -> int:

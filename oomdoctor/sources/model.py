@@ -13,8 +13,6 @@ from oomdoctor.case import Architecture, Text, UserError, Value
 from oomdoctor.fields import nearest
 from oomdoctor.sources.architecture import architecture_of, canonical, family_of
 
-__all__ = ["FoundModel", "architecture_for", "architecture_of", "family_note", "find_model"]
-
 _LARGEST_CONFIG = 1024 * 1024  # bytes; real ones are 1 to 30 KiB
 _LONGEST_NAME = 200  # characters that are looked at
 _LONGEST_PATH = 4096

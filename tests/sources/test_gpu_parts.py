@@ -108,7 +108,6 @@ def test_there_are_many_cards_and_each_is_found_under_its_own_name():
 def test_spellings_of_a_card(name, gib, capability):
     card = find_card(name)
     assert card.memory_bytes == pytest.approx(gib * GIB, rel=0.07) and card.compute_capability == capability
-    assert card.bf16 == (capability >= 8)
 
 
 def test_torchs_totals_are_those_that_crash_messages_show():

@@ -8,7 +8,8 @@ import pytest
 
 from oomdoctor import knowledge
 from oomdoctor.memory.weights import parameters
-from oomdoctor.sources.model import architecture_of, find_model
+from oomdoctor.sources.architecture import architecture_of
+from oomdoctor.sources.model import find_model
 
 MODELS, FAMILIES = knowledge.load("models"), knowledge.load("families")
 ENCODERS = ("bert", "roberta", "xlm-roberta", "distilbert")
