@@ -16,17 +16,18 @@ from oomdoctor.sources.log.sieve import Region
 PIECE = 16_000
 # Carriage returns of one line that are all kept; of more, only the last of each run of progress bars is.
 FEW_BARS = 16
-# Rows that are kept of one region. Eight megabytes of log have about 100,000.
-ROWS_FIRST, ROWS_LAST = 60_000, 120_000
+# Rows that are kept of one region: one for so many bytes. Rows of a log have about 80 bytes, so that only a region of
+# tiny rows loses any; a small region loses none.
+ROW_BYTES, ROWS_AT_LEAST = 40, 60_000
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,400}(?:\x07|\x1b\\)|[@-Z\\-_=>])")
 _TAG = re.compile(r"</?(?:span|pre|code|div|br|font|strong|b)\b[^<>]{0,300}>")
 _CONTROL = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160), 0x200B, 0xFEFF])
-# torch 2.3 writes the index of the card as a raw byte (log-formats 1.1; symbols of the 2.3.1 wheel).
+# torch 2.3 writes the index of the card as a raw byte: it is an int8, which C++ prints as a character.
 _RAW_INDEX = re.compile(r"(GPU )([\x00-\x1f])( has a total capac)")
 # A progress bar, and text that another writer put behind it on the same line.
 _GLUED = re.compile(r"((?:it|s|step|examples|batch|ba|B|tok)/(?:s|it|step|batch)(?:, [^\]\r\n]{0,200})?\])(?=\S)")
-_BOX = re.compile(r"^\s*[│┃]\s?(.*?)\s*[│┃]\s*$")
+_SIDES = ("│", "┃")
 
 _TIME = r"\d{4}-\d\d-\d\d[T _-]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
 _LEVEL = r"(?:DEBUG|INFO|SUCCESS|WARN|WARNING|ERROR|CRITICAL|FATAL|TRACE)"
@@ -58,7 +59,7 @@ _PREFIXES: tuple[tuple[str, str], ...] = (
 _MAJORITY = [
     re.compile(r"(?P<rank>\d{1,4}): ?"),  # srun --label
     re.compile(r"\[(?P<rank>\d{1,3})\] ?"),
-    re.compile(r"(?:[a-z][\w-]*\.)*[a-z][\w-]*\d: "),  # pdsh with host names
+    re.compile(r"[a-z][\w.-]{0,250}\d: "),  # pdsh with host names
 ]
 
 
@@ -78,18 +79,19 @@ def _lines_of(region: Region) -> Iterator[Line]:
     if rows and not rows[-1]:
         rows.pop()
     markup, habits = "</span>" in text or "</pre>" in text, _habits(rows)
-    for number, row in _numbered(rows, region.line):
+    for number, row in _numbered(rows, region):
         for piece in _pieces(row, markup):
             yield from _unwrapped(number, piece, habits)
 
 
-def _numbered(rows: Sequence[str], first: int) -> Iterator[tuple[int, str]]:
+def _numbered(rows: Sequence[str], region: Region) -> Iterator[tuple[int, str]]:
     """The rows with their numbers, without the middle where there are very many: hundreds of thousands of tiny rows
     would take far more memory than their text."""
-    if len(rows) <= ROWS_FIRST + ROWS_LAST:
-        return enumerate(rows, first)
-    last = len(rows) - ROWS_LAST
-    return chain(enumerate(rows[:ROWS_FIRST], first), enumerate(rows[last:], first + last))
+    most = max(ROWS_AT_LEAST, len(region.data) // ROW_BYTES)
+    if len(rows) <= most:
+        return enumerate(rows, region.line)
+    first, last = most // 3, len(rows) - (most - most // 3)
+    return chain(enumerate(rows[:first], region.line), enumerate(rows[last:], region.line + last))
 
 
 def _decoded(data: bytes) -> str:
@@ -177,8 +179,17 @@ def _unwrapped(number: int, piece: str, habits: Sequence[re.Pattern[str]]) -> It
     for part in parts:
         text, rank, writer = _without_prefixes(part, habits)
         if "│" in text or "┃" in text:
-            text = _BOX.sub(r"\1", text)
+            text = _unboxed(text)
         yield Line(number, (text if text.isprintable() else text.translate(_CONTROL)).rstrip(), rank, writer)
+
+
+def _unboxed(text: str) -> str:
+    """What stands in a box that rich draws, without its sides; other text as it is."""
+    inner = text.strip()
+    if len(inner) < 2 or not (inner.startswith(_SIDES) and inner.endswith(_SIDES)):
+        return text
+    inner = inner[1:-1].rstrip()
+    return inner[1:] if inner[:1].isspace() else inner
 
 
 def _without_prefixes(text: str, habits: Sequence[re.Pattern[str]]) -> tuple[str, int | None, str | None]:

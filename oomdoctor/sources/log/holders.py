@@ -11,11 +11,12 @@ from oomdoctor.sources.log.lines import Line
 from oomdoctor.sources.log.signatures import Hit
 from oomdoctor.units import GIB, MIB
 
-# What a process holds beside PyTorch's memory: CUDA context, cuBLAS and NCCL buffers (log-formats 1.1, facts 1 and 6).
+# What a process holds beside PyTorch's memory: CUDA context, cuBLAS and NCCL buffers. In public reports the program's
+# entry lies 0.2 to 1 GiB above what PyTorch allocated and reserved; twice that for many NCCL groups.
 MOST_BESIDE = 2 * GIB
 # A message rounds each of its figures to 0.01 of its unit; of a few of them together no more than this is lost.
 ROUNDING = 32 * MIB
-# A bare CUDA context of a rank that only looked at this card takes 250 to 500 MiB (log-formats 1.1, fact 2).
+# A bare CUDA context of a rank that only looked at this card takes 250 to 500 MiB in public reports.
 CONTEXT = 600 * MIB
 NEAR_PID = 64  # a launcher starts its ranks one after another
 

@@ -32,14 +32,15 @@ def _first_step(lines: Sequence[Line], order: Iterable[int]) -> tuple[int, int] 
         step = step_of(lines[at].text)
         if step is not None:
             return step, at
-        begun = _begun(lines[at].text[:400])
-        if begun is not None:
-            return (begun["value"], at) if begun["value"] is not None else None
+        start = begun(lines[at].text)
+        if start is not None:
+            return (start["value"], at) if start["value"] is not None else None
     return None
 
 
-def _begun(text: str) -> Mapping[str, Any] | None:
+def begun(text: str) -> Mapping[str, Any] | None:
     """The entry of a line that says that training begins, or that steps went by that have no number."""
+    text = text[:400]
     if "= " not in text and "'loss'" not in text and "***" not in text:
         return None
     return next((entry for pattern, entry in _steps() if "value" in entry and pattern.search(text)), None)
@@ -82,7 +83,7 @@ def world_size(sheet: Sheet) -> tuple[int, int] | None:
 def _counts(sheet: Sheet, entry: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
     """The numbers of processes that the lines of one entry give, each with its line."""
     pattern = re.compile(entry["find"])
-    for at in sorted({sheet.line_at(place) for anchor in entry["anchors"] for place in sheet.places(anchor)}):
+    for at in sorted({at for anchor in entry["anchors"] for at in sheet.lines_with(anchor)}):
         if found := pattern.search(sheet.lines[at].text[:8000]):
             number = 1 if entry.get("one") else next(int(group) for group in found.groups() if group)
             if number >= entry.get("least", 0):

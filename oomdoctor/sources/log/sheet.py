@@ -35,6 +35,10 @@ class Sheet(NamedTuple):
             last.append(place)
         return first + last[::-1]
 
+    def lines_with(self, literal: str) -> list[int]:
+        """Indices of the lines in which a literal begins, as `places` finds them, each once."""
+        return sorted({self.line_at(place) for place in self.places(literal)})
+
     def _places(self, literal: str) -> Iterator[int]:
         place, count = self.text.find(literal), 0
         while place >= 0 and count < PLACES:

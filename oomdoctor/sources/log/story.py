@@ -8,6 +8,7 @@ from typing import Any
 
 from oomdoctor.case import Crash
 from oomdoctor.sources.log import holders
+from oomdoctor.sources.log.course import course_of
 from oomdoctor.sources.log.failures import Failure, find_failures
 from oomdoctor.sources.log.phases import phase_of_frames, phase_of_words
 from oomdoctor.sources.log.progress import framework_of, is_alone, step_at, world_size
@@ -23,7 +24,7 @@ BEFORE_TRAINING = {"model_load", "to_device", "engine_init", "data_preprocessing
 
 def tell(sheet: Sheet) -> Crash | None:
     """The crash of a log; None where it shows neither a lack of memory nor anything that is taken for one."""
-    failures = [failure._replace(survived=is_survived(sheet, failure)) for failure in find_failures(sheet)]
+    failures = _judged(sheet, find_failures(sheet))
     counting = _counting(failures)
     marks = survived_marks(sheet)
     if counting is None:
@@ -33,6 +34,14 @@ def tell(sheet: Sheet) -> Crash | None:
     }
     recovered |= {sheet.lines[at].number for at in marks}
     return _crash(sheet, counting, failures, tuple(sorted(recovered)))
+
+
+def _judged(sheet: Sheet, failures: Sequence[Failure]) -> list[Failure]:
+    """The failures, each with whether it was survived."""
+    if not failures:
+        return []
+    course = course_of(sheet.lines, min(hit.first for failure in failures for hit in failure.hits))
+    return [failure._replace(survived=is_survived(sheet, course, failure)) for failure in failures]
 
 
 def _counting(failures: Sequence[Failure]) -> Failure | None:
@@ -75,6 +84,7 @@ def _crash(sheet: Sheet, failure: Failure, failures: Sequence[Failure], recovere
     proof |= {} if where is None else {"phase": where}
     proof |= {} if step is None else {"step": step[1]}
     proof |= {} if world is None else {"world_size": world[1]}
+    figures: dict[str, Any] = dict(failure.fields)
     crash = Crash(
         kind=hit.kind,
         phase=phase,
@@ -92,7 +102,7 @@ def _crash(sheet: Sheet, failure: Failure, failures: Sequence[Failure], recovere
         frames=tuple(map(str, failure.traceback.frames)),
         signature=hit.signature,
         proof={name: sheet.lines[at].number for name, at in proof.items()},
-        **failure.fields,
+        **figures,
     )
     return _with_table(sheet, crash)
 
@@ -142,7 +152,7 @@ def _around(sheet: Sheet, hit: Hit) -> str:
 
 
 def _text(sheet: Sheet, hit: Hit) -> str:
-    """The message in clean words: of one line from the name of the exception on, of several lines put together."""
+    """The message in clean words: its lines, put together to one."""
     parts = [line.text.strip() for line in sheet.lines[hit.first : hit.last + 1]]
     return " ".join(part for part in parts if part)[:TEXT_LIMIT]
 
