@@ -89,13 +89,8 @@ def test_a_failure_that_was_survived_does_not_force_the_bill() -> None:
 
 def test_a_measured_peak_below_the_bill_never_makes_the_need_negative() -> None:
     """30 GiB were read off a run that the bill puts at 130: its activations are that much smaller, at any batch."""
-    facts = {
-        "per_device_train_batch_size": 16,
-        "max_length": 2048,
-        "torch_dtype": "bfloat16",
-        "measured__allocated_gib": 30,
-    }
-    findings = _examined(None, **facts)
+    known = {"per_device_train_batch_size": 16, "max_length": 2048, "torch_dtype": "bfloat16"}
+    findings = _examined(None, measured__allocated_gib=30, **known)
     assert findings.bill is not None and findings.plan is not None
     assert findings.bill.line("activations") > 0
     for step in findings.plan.steps:

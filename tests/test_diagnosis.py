@@ -76,9 +76,8 @@ def test_a_small_desktop_is_not_the_cause() -> None:
 
 
 def test_a_stranger_that_the_message_does_not_list_still_counts() -> None:
-    assert foreign_bytes(_crash(own_process_bytes=15 * GIB, allocated_bytes=14 * GIB)) == pytest.approx(
-        8.53 * GIB, rel=0.01
-    )
+    crash = _crash(own_process_bytes=15 * GIB, allocated_bytes=14 * GIB)
+    assert foreign_bytes(crash) == pytest.approx(8.53 * GIB, rel=0.01)
 
 
 def test_an_own_figure_below_what_torch_holds_is_no_figure() -> None:
