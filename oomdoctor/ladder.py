@@ -14,7 +14,7 @@ from oomdoctor.remedies.changes import apply
 from oomdoctor.remedies.conditions import Verdict, check
 from oomdoctor.remedies.rule import Applied, Rule
 
-LAST_RUNG = 6  # quantized weights; what stands above is beyond the user's ladder
+LAST_RUNG = 6  # quantized weights; what stands above is beyond the ladder
 NEGLIGIBLE_OF_PEAK, NEGLIGIBLE_OF_MISSING = 0.02, 0.25  # a rung that saves less than both is skipped
 TOLERABLE = 0.05  # of the peak may a repair that makes the run faster cost, such as NCCL's buffers
 _POSTPONED = 5.5  # after the other lossless rungs, before quantized weights

@@ -47,7 +47,7 @@ def adapters_of(lora: Lora, arch: Architecture) -> Adapters:
 
 
 def copied(lora: Lora, arch: Architecture) -> int:
-    """Parameters of `modules_to_save`: a full trainable copy of each, the frozen original stays (knowledge: R40)."""
+    """Parameters of `modules_to_save`: a full trainable copy of each, the frozen original stays."""
     return sum(
         arch.vocab_size * (arch.embedding_size or arch.hidden_size)
         for name in lora.modules_to_save

@@ -97,7 +97,7 @@ def test_evaluation_appears_where_its_batch_is_known() -> None:
 
 
 def test_modules_to_save_cost_gibibytes() -> None:
-    # R40: about 1.05e9 more parameters on Llama-3-8B: 8 to 17 GB.
+    # About 1.05e9 more parameters on Llama-3-8B: 8 to 17 GB.
 
     run = lora(gradient_checkpointing="full", max_length=512)
     assert run.lora

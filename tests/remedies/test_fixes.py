@@ -31,7 +31,7 @@ def test_rules_come_in_the_order_of_their_rungs():
     assert rungs == sorted(rungs)
 
 
-def test_the_six_rungs_stand_in_the_users_order():
+def test_the_six_rungs_stand_in_the_order_that_readme_gives():
     ladder = [rule.id for rule in all_rules() if 1 <= rule.rung <= 6 and rule.change]
     assert ladder == [
         "smaller-batch",
