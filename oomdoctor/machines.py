@@ -175,5 +175,7 @@ def left_unexplained(line: Line | None, crash: Crash | None, settings: Settings)
     fragmentation = fragmentation_of(crash)
     if fragmentation is None or not fragmentation.likely:
         return line
-    rest = max(0, line.size.likely - (idle_bytes(crash) or 0))
-    return line._replace(size=Range(rest, rest, rest))
+    idle = idle_bytes(crash) or 0
+    rest = max(0, line.size.likely - idle)
+    formula = Text("texts/doctor.holes_given_back", {"before": line.size.likely, "idle": min(idle, line.size.likely)})
+    return line._replace(size=Range(rest, rest, rest), formula=formula)
