@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-import tempfile
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
@@ -17,10 +17,15 @@ class CompileRules(BuildHookInterface):  # type: ignore[type-arg]
         if version == "editable":
             return  # a checkout compiles its own rules when they change (oomdoctor/knowledge.py)
         root = Path(self.root)
-        out = Path(tempfile.mkdtemp(prefix="oomdoctor-rules-"))
+        self._compiled = TemporaryDirectory(prefix="oomdoctor-rules-")  # also goes where the build fails
+        out = Path(self._compiled.name)
         _knowledge(root).compile_all(root / "rules", out)
         for file in sorted(out.glob("*.json")):
             build_data["force_include"][str(file)] = f"oomdoctor/_rules/{file.name}"
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        if version != "editable":
+            self._compiled.cleanup()
 
 
 def _knowledge(root: Path) -> Any:

@@ -1,9 +1,11 @@
 """The wheel carries rules/: built from the checkout, installed into an empty venv, run outside of it, and quick."""
 
 import json
+import os
 import resource
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,15 +17,39 @@ DIAGNOSE = ("--from-log", str(LOG), "--json", "--no-input", "--no-gpu")
 
 
 @pytest.fixture(scope="module")
-def bin_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The bin/ of a venv that has nothing but the wheel and what it depends on."""
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel built from the checkout, with a folder of its own for temporary files."""
     folder = tmp_path_factory.mktemp("wheel")
-    subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
-    pip = [folder / "venv" / "bin" / "python", "-m", "pip", "-q", "--disable-pip-version-check"]
-    subprocess.run([*pip, "wheel", "--no-deps", "-w", folder, ROOT], check=True, cwd=folder)
-    (wheel,) = folder.glob("oomdoctor-*.whl")
-    subprocess.run([*pip, "install", wheel], check=True, cwd=folder)
-    yield folder / "venv" / "bin"
+    (folder / "tmp").mkdir()
+    pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check"]
+    environment = {**os.environ, "TMPDIR": str(folder / "tmp")}
+    subprocess.run([*pip, "wheel", "--no-deps", "-w", folder, ROOT], check=True, cwd=folder, env=environment)
+    (built,) = folder.glob("oomdoctor-*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def bin_folder(wheel: Path) -> Iterator[Path]:
+    """The bin/ of a venv that has nothing but the wheel and what it depends on."""
+    venv = wheel.parent / "venv"
+    subprocess.run([sys.executable, "-m", "venv", venv], check=True)
+    pip = [venv / "bin" / "python", "-m", "pip", "-q", "--disable-pip-version-check"]
+    subprocess.run([*pip, "install", wheel], check=True, cwd=wheel.parent)
+    yield venv / "bin"
+
+
+def test_building_leaves_nothing_in_the_temporary_folder(wheel: Path) -> None:
+    assert list((wheel.parent / "tmp").iterdir()) == []
+
+
+def test_the_wheel_is_typed_and_carries_rules_and_licence_and_no_tests(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "oomdoctor/py.typed" in names
+    assert any(name.endswith("/LICENSE") for name in names)
+    compiled = {name for name in names if name.startswith("oomdoctor/_rules/")}
+    sections = [folder.name for folder in (ROOT / "rules").iterdir() if folder.is_dir()]
+    assert compiled == {f"oomdoctor/_rules/{section}.json" for section in sections}
+    assert {name.partition("/")[0] for name in names} <= {"oomdoctor", wheel.name.partition("-py3")[0] + ".dist-info"}
 
 
 def test_a_built_wheel_works_outside_the_checkout(bin_folder: Path) -> None:
