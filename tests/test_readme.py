@@ -6,7 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from oomdoctor import exits
+import pytest
+
+from oomdoctor import exits, options
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -40,3 +42,62 @@ def test_every_exit_code_is_in_its_table() -> None:
 def test_the_files_that_it_names_exist() -> None:
     for path in re.findall(r"`((?:examples|rules|tests|benchmarks|oomdoctor)/[^`\s]*)`", README):
         assert (ROOT / path).exists(), path
+
+
+def _table_of_options() -> dict[str, dict[str, str]]:
+    """Option -> column head -> cell."""
+    start = README.index("| option |")
+    rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in README[start : README.index("\n\n", start)].splitlines()]
+    head = [cell.strip() for cell in rows[0]]
+    cells = ([cell.strip() for cell in row] for row in rows[2:])
+    return {row[0].strip("`").split()[0]: dict(zip(head[2:], row[2:], strict=True)) for row in cells}
+
+
+def test_the_table_of_options_is_what_the_commands_do() -> None:
+    table = _table_of_options()
+    columns = {word for column in next(iter(table.values())) for word in re.findall(r"`(\w+)`", column)}
+    assert columns == {"oomdoctor", *options.COMMANDS}
+    shown = set(re.findall(r"^  (--[a-z-]+)", _run("plan", "--help"), re.M))
+    assert set(table) == shown
+    for option, cells in table.items():
+        for column, cell in cells.items():
+            for command in re.findall(r"`(\w+)`", column):
+                unused = option.removeprefix("--") in options.WITHOUT_EFFECT.get(command, ())
+                assert cell == ("-" if unused else "yes"), (option, command)
+
+
+def test_the_run_card_that_it_shows_is_one(tmp_path: Path) -> None:
+    start = README.index("    model: meta-llama/")
+    block = README[start : README.index("\n\n", start)]
+    card = tmp_path / "card.yaml"
+    card.write_text("\n".join(line.removeprefix("    ") for line in block.splitlines()))
+    assert "GiB" in _run("bill", str(card))
+    assert "GiB" in _run("plan", str(card), "--no-gpu", "--no-input")
+
+
+def test_every_command_that_it_names_exists() -> None:
+    named = set(re.findall(r"`oomdoctor (\w+)", README))
+    assert named == set(options.COMMANDS)
+
+
+def test_every_extra_that_the_tests_use_is_named_and_the_run_script_reads_the_variable() -> None:
+    assert "OOMDOCTOR_TORCH_INDEX" in (ROOT / "tests" / "run").read_text()
+    extra = re.search(r"^test = \[(.*?)^\]", (ROOT / "pyproject.toml").read_text(), re.M | re.S)
+    assert extra
+    for package in ("transformers", "peft", "trl", "accelerate", "bitsandbytes", "deepspeed"):
+        assert f'"{package}>=' in extra[1] and package in README
+
+
+def test_the_formulas_are_as_close_to_traced_steps_as_it_says() -> None:
+    """Runs the benchmark: real model code of every family on the meta device."""
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    said = re.search(r"(\d+) traced training steps of (\w+) model families within (\d+) %", README)
+    assert said
+    benchmark = [sys.executable, "benchmarks/formulas/against_traces.py"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(benchmark, capture_output=True, text=True, cwd=ROOT, check=True, env=environment)
+    lines = re.findall(r"^(\w+) .*checkpointing", done.stdout, re.M)
+    worst = re.search(r"worst deviation ([+-][\d.]+)%", done.stdout)
+    assert worst and abs(float(worst[1])) <= float(said[3])
+    assert (len(lines), len(set(lines))) == (int(said[1]), {"twelve": 12}[said[2]])
