@@ -85,10 +85,12 @@ def bill_brief(page: Page, findings: Findings) -> None:
 
 
 def _run_as_read(page: Page, findings: Findings) -> None:
-    """What was found of the run, in the order of the run card, so that a wrong reading is seen at once."""
-    won = findings.case.facts.won
+    """What was found of the run, in the order of the run card, so that a wrong reading is seen at once; and, of a run
+    that was changed since the crash, what it is now."""
+    won, crash = findings.case.facts.won, findings.case.crash
+    shown = (*_READ, "answer") if crash is not None and crash.outdated else _READ
     of_the_run = [won[key] for key in FIELDS if key in won and not key.startswith(_NOT_THE_RUN)]
-    found = [fact for fact in of_the_run if fact.source.partition(":")[0] in _READ]
+    found = [fact for fact in of_the_run if fact.source.partition(":")[0] in shown]
     if found:
         words = page.mark("comma").join(f"{fact.key} = {value_text(fact.value)}" for fact in found)
         page.paragraph(page.word("run_as_read", facts=words))

@@ -140,7 +140,8 @@ def _pasted(talk: Dialogue) -> Findings | None:
 def _summary(talk: Dialogue, findings: Findings) -> None:
     """What was changed, the run card of it, and, unless the run works now, where the case is kept."""
     talk.page.line("")
-    talk.page.paragraph(talk.word("done" if talk.done else "done_nothing"), style="bold")
+    changed = "done" if talk.closed else "so_far"
+    talk.page.paragraph(talk.word(changed if talk.done else "done_nothing"), style="bold")
     for step, case in talk.done:
         talk.page.bullet(talk.page.say(step.rule.title))
         changes_in_short(talk.page, step, talk.case.facts.values(), 4, case)

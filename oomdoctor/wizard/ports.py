@@ -113,7 +113,10 @@ class QuestionaryPort:
             pointer=">",
             style=self._style(),
         )
-        return choices[int(question.unsafe_ask())].value
+        question.application.erase_when_done = True  # it would cut off a long answer where it repeats it
+        chosen = choices[int(question.unsafe_ask())]
+        _print(self.console, f"? {message} {chosen.label}")
+        return chosen.value
 
     def text(self, message: str, default: str = "", validate: Validate | None = None, hint: str = "") -> str:
         import questionary

@@ -155,7 +155,11 @@ def adapter(**changes: object) -> Step:
 
 
 def test_changes_that_state_what_holds_anyway_are_left_out_at_a_glance() -> None:
-    assert list(telling(adapter(), {"framework": "transformers"}, Case())) == ["method", "lora.r", "lora.target_modules"]
+    assert list(telling(adapter(), {"framework": "transformers"}, Case())) == [
+        "method",
+        "lora.r",
+        "lora.target_modules",
+    ]
 
 
 def test_without_an_edit_every_change_that_does_something_is_said() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -154,3 +155,89 @@ def test_a_dumb_terminal_is_asked_with_numbers_from_the_log_to_the_end(tmp_path:
     child.expect(pexpect.EOF)
     child.close()
     assert child.exitstatus == 0
+
+
+EXAMPLE = str(Path(__file__).parents[2] / "examples" / "llama2-7b-lora-3090.log")
+UP, DOWN, ENTER = "\x1b[A", "\x1b[B", "\r"
+
+
+def to_the_step(child: pexpect.spawn[str]) -> None:
+    """No questions, the usual plan, up to what came of its first step."""
+    child.expect("No more questions")
+    child.send(UP + ENTER)
+    child.expect("Which plan do you want")
+    child.expect("Least time")
+    child.send(ENTER)
+    child.expect("Does it run now")
+    child.expect("Stop here")
+
+
+def ended(child: pexpect.spawn[str]) -> int:
+    """The exit code, after no run card is wanted."""
+    child.expect("Write a run card")
+    child.expect("No")
+    child.send(ENTER)
+    child.expect(pexpect.EOF)
+    child.close()
+    return int(child.exitstatus)
+
+
+def test_resume_keeps_what_the_crash_taught_about_the_run(tmp_path: Path) -> None:
+    """The crash shows 22.38 GiB in use: the 7B weights were in 16 bits, 12.6 GiB. In float32 they would be 25.1."""
+    child = program(tmp_path, "--from-log", EXAMPLE)
+    to_the_step(child)
+    child.send(DOWN + ENTER)
+    child.expect("last step of this plan")
+    child.expect("Stop here")
+    child.send(UP + ENTER)
+    ended(child)
+    assert "oomdoctor resume" in child.before
+    again = program(tmp_path, "resume", "--no-input")
+    again.expect("The run as read")
+    again.expect("torch_dtype =\\s+bfloat16")
+    again.expect("per_device_train_batch_size =\\s+1")
+    again.expect(pexpect.EOF)
+    assert "do not fit this card" not in again.before and "It fits" not in again.before
+
+
+def test_once_it_runs_the_case_is_closed(tmp_path: Path) -> None:
+    child = program(tmp_path, "--from-log", EXAMPLE)
+    child.expect("No more questions")
+    child.sendcontrol("c")
+    child.expect("oomdoctor resume")
+    child.expect(pexpect.EOF)
+    child = program(tmp_path, "resume")
+    to_the_step(child)
+    child.send(ENTER)
+    assert ended(child) == 0
+    assert "resume" not in child.before
+    again = program(tmp_path, "resume")
+    again.expect("no case is saved")
+    again.expect(pexpect.EOF)
+
+
+LONG = """
+import os, sys
+from oomdoctor.wizard.ports import Choice, choose_port
+port = choose_port(os.environ, sys.stdin, sys.stdout)
+words = "The usual order. Fits, up to 15 % more time: " + " + ".join(f"change number {n}" for n in range(9))
+port.select("Which plan do you want to follow?", [Choice("a", words), Choice("b", "least time")], "a")
+print("RESULT")
+"""
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_a_long_choice_is_shown_to_its_end(width: int) -> None:
+    settings = {**os.environ, "TERM": "xterm", "PYTHONPATH": ".", "COLUMNS": str(width)}
+    settings.pop("JPY_PARENT_PID", None)
+    child = pexpect.spawn(
+        sys.executable, ["-c", LONG], env=settings, encoding="utf-8", timeout=20, dimensions=(30, width)
+    )
+    child.expect("least time")
+    shown = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", child.before)
+    assert "up to 15 % more time" in " ".join(shown.split())
+    assert all(f"number {number}" in " ".join(shown.split()) for number in range(9))
+    assert max(len(line) for line in shown.splitlines()) <= width
+    child.send(ENTER)
+    child.expect("RESULT")
+    assert "number 8" in " ".join(child.before.split())

@@ -79,7 +79,16 @@ def test_no_two_questions_stand_at_the_same_place() -> None:
 
 def test_what_a_person_knows_by_heart_is_asked_first_and_the_obscure_last() -> None:
     asked = sorted(KEYS, key=place)
-    first = ["model", "gpus.name", "gpus.memory_mib", "gpus.count", "framework", "method", "quantization", "torch_dtype"]
+    first = [
+        "model",
+        "gpus.name",
+        "gpus.memory_mib",
+        "gpus.count",
+        "framework",
+        "method",
+        "quantization",
+        "torch_dtype",
+    ]
     assert asked[:8] == first
     assert set(asked[-3:]) == {"trainable_dtype", "kbit_prepare", "offload"}
 

@@ -12,15 +12,17 @@ import pytest
 from rich.console import Console
 
 from oomdoctor import doctor
-from oomdoctor.case import Case, Crash, Facts, Text, UserError
+from oomdoctor.case import Case, Crash, Fact, Facts, Text, UserError
 from oomdoctor.doctor import Findings
+from oomdoctor.memory.room import needed_bytes
 from oomdoctor.questions import Question
 from oomdoctor.report.terminal import console
 from oomdoctor.sources.config.card import read_card
-from oomdoctor.units import GIB
+from oomdoctor.units import GIB, MIB
 from oomdoctor.wizard.asking import Reply
 from oomdoctor.wizard.keeping import CARD
 from oomdoctor.wizard.ports import Choice, Validate
+from oomdoctor.wizard.saved import forget, last_path, load, new_path, save
 from oomdoctor.wizard.walk import Interrupted, walk
 from tests.report import samples
 
@@ -188,7 +190,7 @@ def test_typed_questions_explain_go_back_and_refuse_what_the_key_does_not_take()
     doctor = asking(checkpointing(), samples.question())
     script = Script(["?", "many", "4096", Reply.BACK, "4096", "none", "runs"])
     talk(script, doctor)
-    assert "A token is a piece of a word" in script.printed
+    assert "A token is a piece of text" in script.printed
     assert doctor.seen[-1].facts.get("gradient_checkpointing") == "none"
     assert doctor.seen[-1].facts.get("max_length") == 4096
 
@@ -295,6 +297,45 @@ def test_figures_of_the_crash_are_dropped_once_the_run_was_changed() -> None:
     assert (crash.kind, crash.phase, crash.total_bytes) == ("cuda_oom", "backward", samples.TOTAL)
 
 
+def test_what_the_crash_taught_outlives_its_figures() -> None:
+    """What came from the log, and the better guess that a crash gives; what rules/questions assume is made again."""
+    guess = Fact("max_length", 4096, "assumed", Text("texts/doctor.longer", {"used": GIB, "guess": 2048}))
+    dtype = Fact("torch_dtype", "bfloat16", "log:132", "the weights would be too heavy")
+    padding = Fact("padding", "longest", "assumed", Text("questions/padding/assume/0/reason"))
+    inferred = Doctor(
+        lambda case: samples.findings(
+            case=case.know([guess, dtype, padding]), questions=(), alternatives=(), plan=two_steps()
+        )
+    )
+    saved: list[Case] = []
+    talk(Script(["next", "stop"]), inferred, saved=saved)
+    kept = saved[-1].facts
+    assert kept.won["torch_dtype"] == dtype and kept.won["max_length"] == guess
+    assert "padding" not in kept.won
+
+
+def test_what_others_held_of_the_card_is_kept() -> None:
+    saved: list[Case] = []
+    talk(Script(["next", "stop"]), steady(plan=two_steps()), saved=saved)
+    assert saved[-1].facts.get("machine.foreign_bytes") == 335 * MIB
+    assert saved[-1].crash is not None and saved[-1].crash.other_processes == ()
+
+
+def test_a_saved_case_comes_back_as_it_was(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    guess = Fact("max_length", 4096, "assumed", Text("texts/doctor.longer", {"used": GIB, "guess": 2048}))
+    case = CRASHED._replace(tried=("smaller-batch",)).know([guess, Fact("padding", "longest", "assumed", "a default")])
+    path = save(case, new_path())
+    assert last_path() == path
+    back = load(path)
+    assert (back.crash, back.tried, back.facts.won["max_length"]) == (case.crash, case.tried, guess)
+    assert "padding" not in back.facts.won
+    forget(path)
+    with pytest.raises(UserError):
+        last_path()
+    forget(path)
+
+
 def test_another_memory_failure_starts_a_new_plan() -> None:
     new = Case(crash=samples.crash(phase="optimizer_step", allocated_bytes=20 * GIB))
     doctor = steady()
@@ -310,6 +351,47 @@ def test_another_error_names_what_the_step_is_known_to_cause() -> None:
     script = Script(["another", "ValueError: something else", "runs"])
     assert talk(script, steady(plan=two_steps(True))) is None
     assert "The loss may look different." in script.printed[script.printed.index("That is not a memory failure") :]
+
+
+def test_an_error_of_another_kind_is_mended_and_the_same_step_asked_again() -> None:
+    saved: list[Case] = []
+    script = Script(["another", "ValueError: something else", "stop"])
+    talk(script, steady(plan=two_steps(True)), saved=saved)
+    assert script.asked[-1][1] == ["runs", "same", "another", "next", "stop"]
+    assert saved[-1].tried == ("smaller-batch",) and saved[-1].facts.get("max_length") == 2048
+
+
+def test_after_the_last_step_further_changes_are_looked_for() -> None:
+    """By the bill it fitted, and it did not: the next plan starts from more than the card offers."""
+    fitting = steady().findings(CRASHED)
+    further = samples.findings(plan=two_steps(), alternatives=(), questions=())
+    doctor = Doctor(lambda case: (further if case.tried else fitting)._replace(case=case))
+    script = Script(["same", "further", "runs"])
+    assert talk(script, doctor) is None
+    again = doctor.seen[-1]
+    beyond = again.facts.get("log.unexplained_bytes")
+    after = fitting.plan.steps[0].bill_after if fitting.plan else None
+    assert after is not None and needed_bytes(after) + beyond >= samples.USABLE
+
+
+def test_where_no_change_is_left_it_says_what_is() -> None:
+    fitting = steady().findings(CRASHED)
+    nothing = fitting._replace(plan=samples.plan(fits=False))
+    doctor = Doctor(lambda case: (nothing if case.tried else fitting)._replace(case=case))
+    script = Script(["same", "further", "paste_new", "ValueError", "stop"])
+    talk(script, doctor)
+    assert script.asked[1][1] == ["further", "paste_new", "runs", "stop"]
+    assert script.asked[-1][1] == ["paste_new", "runs", "stop"]
+    assert "a card with more memory" in script.printed and "--full" in script.printed
+
+
+def test_the_library_is_asked_for_although_the_plan_stays_the_same() -> None:
+    facts = Facts().add(fact for fact in samples.facts().won.values() if fact.key != "framework")
+    script = Script(["trl", "runs"])
+    doctor = steady()
+    talk(script, doctor, CRASHED._replace(facts=facts))
+    assert script.asked[0][0] == "Which library runs the training?"
+    assert doctor.seen[-1].facts.get("framework") == "trl"
 
 
 def test_after_the_last_step_a_new_message_corrects_the_figures() -> None:
