@@ -214,7 +214,7 @@ def _correction(case: Case, settings: Settings, architecture: Architecture | Non
 
 def _priced(case: Case) -> bool:
     """Whether a bill of GPU memory says anything about this failure: not for host memory, /dev/shm or an engine."""
-    return case.crash is None or case.crash.kind in GPU_KINDS
+    return case.crash is None or (case.crash.kind in GPU_KINDS and case.crash.phase != "kv_cache_init")
 
 
 def _missing(settings: Settings, architecture: Architecture | None) -> tuple[str, ...]:

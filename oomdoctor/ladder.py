@@ -10,7 +10,7 @@ from oomdoctor.fields import FIELDS
 from oomdoctor.memory.lines import Bill
 from oomdoctor.memory.room import fits, needed_bytes
 from oomdoctor.plan import PREFERENCES, Plan, Pricing, Settings, Skip, Step
-from oomdoctor.remedies.changes import apply
+from oomdoctor.remedies.changes import FROM_THE_OLD, apply
 from oomdoctor.remedies.conditions import Verdict, check
 from oomdoctor.remedies.rule import Applied, Rule
 
@@ -108,7 +108,8 @@ def _honest(applied: Applied, settings: Settings, pricing: Pricing) -> Applied:
     before = {key: None if key in guessed else value for key, value in applied.before.items()}
     change = dict(applied.change)
     if guessed and pricing.bill(settings) is None:
-        change = {key: value for key, value in change.items() if key not in guessed and key != _ACCUMULATION}
+        made_up = {key for key in guessed if str(applied.rule.change.get(key)) in FROM_THE_OLD}
+        change = {key: value for key, value in change.items() if key not in made_up and key != _ACCUMULATION}
         if _BATCH in guessed:
             change[_BATCH] = 1
     return applied._replace(change=change, before={key: before[key] for key in change})

@@ -9,7 +9,11 @@ A framework's entry holds
   `"*"` stands for any value and `@key@` for the run's value of a key. It may hold only for `versions`
   ({package: range}), only `when` or not (`unless`) other keys have one of the values listed. `if_unknown` marks the
   way to take while the version is unknown. `with` names keys to write along. `convert`: `modules` gives PEFT's names
-  of layers, `commas` the same in one string.
+  of layers, `commas` the same in one string. `default`: what the framework takes without being told, which need not be
+  said where nothing else was set.
+A place may have `command: any`, or `command: named`: where the log shows the script's command (the fact `log.command`),
+what belongs there is written as its flags, in place `command_line`; with `named` only those flags that the command had
+(the facts `log.option.KEY`).
 Of several ways with the same place the first that holds is taken.
 """
 
@@ -28,12 +32,16 @@ Settings = Mapping[str, Value]
 
 
 class Saying(NamedTuple):
-    """One run-card setting in a framework's words: settings and lines at a place; along: keys to write with it."""
+    """One run-card setting in a framework's words: settings and lines at a place.
+
+    along: keys to write with it; default: the framework would take this value by itself.
+    """
 
     place: str
     settings: Mapping[str, Any] = EMPTY
     lines: tuple[str, ...] = ()
     along: tuple[str, ...] = ()
+    default: bool = False
 
 
 def chain(framework: str | None) -> tuple[str, ...]:
@@ -66,7 +74,7 @@ def sayings(key: str, value: Value, settings: Settings, names: tuple[str, ...]) 
         ways = [way for way in frameworks[framework].get("keys", {}).get(key, ()) if way["place"] in places]
         found = tuple(_first_of_each_place(ways, value, settings, framework))
         if found:
-            return found
+            return tuple(_where_it_was_typed(saying, key, value, settings, names) for saying in found)
     return ()
 
 
@@ -77,6 +85,16 @@ def _first_of_each_place(ways: Any, value: Value, settings: Settings, framework:
         if saying is not None:
             taken.add(saying.place)
             yield saying
+
+
+def _where_it_was_typed(saying: Saying, key: str, value: Value, settings: Settings, names: tuple[str, ...]) -> Saying:
+    """The saying as flags of the command, where the run was started with some and its place can be said so."""
+    place, option = place_of(saying.place, names)[1], settings.get(f"log.option.{key}")
+    if settings.get("log.command") is None or saying.lines or place.get("command") not in ("any", "named"):
+        return saying
+    if option is not None and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return saying._replace(place="command_line", settings={str(option): value})
+    return saying if place["command"] == "named" else saying._replace(place="command_line")
 
 
 def holds(way: Mapping[str, Any], settings: Settings, framework: str) -> bool:
@@ -122,6 +140,8 @@ def word(value: Value | None) -> str:
 
 def _said(way: Mapping[str, Any], value: Value, settings: Settings) -> Saying | None:
     along = tuple(way.get("with", ()))
+    if "default" in way and word(way["default"]) == word(value):
+        return Saying(way["place"], {way["key"]: value}, along=along, default=True)
     if "lines" in way:
         lines = way["lines"].get(word(value), way["lines"].get("*"))
         return None if lines is None else Saying(way["place"], lines=tuple(lines), along=along)

@@ -2,7 +2,7 @@
 
 A place has a `style` (call | json | yaml | options | lines), and may have
   file: what the report calls it; by: {key, names}: a name by the value of a run-card key (SFTConfig, DPOConfig);
-  name: the call; leading: what stands before the keywords; target: the variable that takes the result;
+  name: the call (`@auto_class@` stands for the model's class, see `auto_class`); leading: what stands before the keywords; target: the variable that takes the result;
   raw: arguments whose value is an expression; torch: arguments whose value is a dtype of torch.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from oomdoctor import knowledge
-from oomdoctor.case import Text, Value
+from oomdoctor.case import EMPTY, Text, Value
 from oomdoctor.edits.frameworks import word
 
 WIDTH = 100
@@ -34,12 +34,28 @@ def words_of(file: str) -> Text | str:
     return Text(f"texts/{path}") if path in knowledge.load("texts") else file
 
 
-def text_of(place: Mapping[str, Any], file: str, settings: Mapping[str, Any], lines: Sequence[str]) -> str:
-    """The lines to paste."""
+def auto_class(run: Mapping[str, Value]) -> str:
+    """The class of transformers that loads this run's model: by its task, else by a word in its name."""
+    classes = knowledge.load("frameworks")["pretrained"]["classes"]
+    by_task = classes["tasks"].get(word(run.get("task")))
+    model = str(run.get("model", "")).lower()
+    by_name = next((name for part, name in classes["models"].items() if part in model), None)
+    return str(by_task or by_name or classes["otherwise"])
+
+
+def text_of(
+    place: Mapping[str, Any],
+    file: str,
+    settings: Mapping[str, Any],
+    lines: Sequence[str],
+    run: Mapping[str, Value] = EMPTY,
+) -> str:
+    """The lines to paste. run: the run's settings, for what a place's name depends on."""
     style = place["style"]
     parts = list(lines)
     if settings and style == "call":
-        parts.insert(0, _call(place, str(place.get("name", file)), settings))
+        name = str(place.get("name", file)).replace("@auto_class@", auto_class(run))
+        parts.insert(0, _call(place, name, settings))
     elif settings and style == "json":
         parts.insert(0, json.dumps(settings, indent=2))
     elif settings and style == "yaml":

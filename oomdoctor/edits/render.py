@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from oomdoctor import knowledge
-from oomdoctor.case import Value
+from oomdoctor.case import EMPTY, Value
 from oomdoctor.edits.frameworks import DEFAULT, Saying, chain, holds, place_of, sayings, word
 from oomdoctor.edits.how import How
-from oomdoctor.edits.places import file_of, text_of
+from oomdoctor.edits.places import auto_class, file_of, text_of
 
 Settings = Mapping[str, Value]
 Words = tuple[list[Saying], Settings]  # what is said at one place, and the run's settings that fill it in
@@ -28,19 +28,22 @@ def hows(
     asked, settings = settings, {**settings, "framework": names[0]}
     after = {**settings, **change}
     old = {key: value for key, value in before.items() if value is not None}
-    new_places = _by_place(change, after, names)
+    new_places = _by_place(change, after, names, set_before=old)
     old_places = _by_place(old, settings, names, along=False)
     edits = [
         _how(name, names, (found, after), (old_places.get(name, []), settings)) for name, found in new_places.items()
     ]
-    said = [edit for edit in edits if edit.after]
+    said = [edit for edit in edits if edit.after and edit.after != edit.before]
     return (*said, *code_hows(rule_id, {**asked, **change}))
 
 
 def _by_place(
-    change: Settings, settings: Settings, names: tuple[str, ...], along: bool = True
+    change: Settings, settings: Settings, names: tuple[str, ...], along: bool = True, set_before: Settings = EMPTY
 ) -> dict[str, list[Saying]]:
-    """All that is to be said, by place. along: with the keys that some edits are only whole with (a LoraConfig's r)."""
+    """All that is to be said, by place. along: with the keys that some edits are only whole with (a LoraConfig's r).
+
+    set_before: the keys whose old values are known; of others a framework's default is not worth a word.
+    """
     places: dict[str, list[Saying]] = {}
     waiting, said = list(change), set()
     while waiting:
@@ -50,6 +53,8 @@ def _by_place(
             continue
         said.add(key)
         for saying in sayings(key, value, settings, names):
+            if along and saying.default and key not in set_before:
+                continue
             places.setdefault(saying.place, []).append(saying)
             waiting += saying.along if along else ()
     return places
@@ -58,8 +63,9 @@ def _by_place(
 def _how(name: str, names: tuple[str, ...], new: Words, old: Words) -> How:
     framework, place = place_of(name, names)
     file = file_of(name, place, new[1])
-    before = text_of(place, file, _settings(old), _lines(old))
-    return How(framework, file, _settings(new), before or None, text_of(place, file, _settings(new), _lines(new)))
+    before = text_of(place, file, _settings(old), _lines(old), old[1])
+    after = text_of(place, file, _settings(new), _lines(new), new[1])
+    return How(framework, file, _settings(new), before or None, after)
 
 
 def _settings(words: Words) -> dict[str, Any]:
@@ -116,6 +122,7 @@ def code_hows(rule_id: str | None, settings: Settings) -> tuple[How, ...]:
     if rule_id is None:
         return ()
     taken: dict[str, How] = {}
+    settings = {**settings, "auto_class": auto_class(settings)}
     for entry in _concerning(knowledge.load("fixes").get(rule_id, {}).get("code", ()), settings):
         if entry["file"] not in taken and holds(entry, settings, entry["framework"]):
             text = filled(entry["text"].rstrip("\n"), settings)

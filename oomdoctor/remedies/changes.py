@@ -202,5 +202,8 @@ OPERATORS: Mapping[str, Callable[[str, Settings, Fits], Value | None]] = {
         split_over_gpus,
     )
 }
+# The operators whose value is worked out from the old one, so that it is no better known than that.
+FROM_THE_OLD = frozenset({"largest_that_fits", "halve", "halve_until_fits", "lower_rank", "next_targets",
+                          "split_over_gpus", "keep_effective_batch"})  # fmt: skip
 # What follows from another key of the same change: (settings with the change so far, settings before) -> value.
 FOLLOWERS: Mapping[str, Callable[[Settings, Settings], Value | None]] = {"keep_effective_batch": keep_effective_batch}

@@ -111,6 +111,11 @@ def _among(fact: Value, operands: Sequence[Any]) -> bool:
     return any(same(value, operand) for value in values for operand in operands)
 
 
+def _mentions(fact: Value, words: Sequence[str]) -> bool:
+    """One of the words stands somewhere in the value, whatever its case: a model's name mentions its family."""
+    return any(word in str(fact).lower() for word in words)
+
+
 def _order(compare: Callable[[Any, Any], bool]) -> Callable[[str, Value, Any], bool | None]:
     def holds(key: str, fact: Value, operand: Any) -> bool | None:
         if key.startswith("versions."):
@@ -127,6 +132,7 @@ OPERATORS: Mapping[str, Callable[[str, Value, Any], bool | None]] = {
     "is": lambda key, fact, operand: same(fact, operand),
     "in": lambda key, fact, operand: _among(fact, operand),
     "not_in": lambda key, fact, operand: not _among(fact, operand),
+    "mentions": lambda key, fact, operand: _mentions(fact, operand),
     "above": _order(lambda fact, operand: fact > operand),
     "below": _order(lambda fact, operand: fact < operand),
     "at_least": _order(lambda fact, operand: fact >= operand),

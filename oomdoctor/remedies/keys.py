@@ -81,6 +81,7 @@ CHANGEABLE = (
     "machine.foreign_bytes",
     "machine.own_leftover_bytes",
     "machine.desktop_bytes",
+    "machine.cap_lifted",
     "allocator.expandable_segments",
 )
 

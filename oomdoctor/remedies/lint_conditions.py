@@ -116,6 +116,8 @@ def value_findings(key: str, value: Any, place: Place, in_list: bool = False) ->
 def _takes(schema: Field, value: Any, in_list: bool) -> bool:
     if schema.kind == "names":
         return isinstance(value, str) if in_list else isinstance(value, list)
+    if schema.kind == "free":
+        return isinstance(value, (str, int, float))
     if schema.kind == "flag":
         return isinstance(value, bool)
     if schema.kind == "choice":

@@ -92,7 +92,6 @@ def test_changing_to_lora_writes_the_whole_config():
         "lora_alpha": 32,
         "r": 16,
         "target_modules": "all-linear",
-        "lora_dropout": 0.0,
     }
     assert found["after from_pretrained"].after == "model = get_peft_model(model, lora_config)"
 
@@ -179,6 +178,7 @@ FULL = {
     "gpus.count": 2,
     "lora.r": 64,
     "lora.target_modules": ("all-linear",),
+    "lora.lora_dropout": 0.05,
     "lora.use_dora": True,
     "lora.modules_to_save": ("lm_head",),
 }

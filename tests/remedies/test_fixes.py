@@ -32,7 +32,7 @@ def test_rules_come_in_the_order_of_their_rungs():
 
 
 def test_the_six_rungs_stand_in_the_order_that_readme_gives():
-    ladder = [rule.id for rule in all_rules() if 1 <= rule.rung <= 6 and rule.change]
+    ladder = [rule.id for rule in all_rules() if rule.rung in (1, 2, 3, 4, 5, 6) and rule.change]
     assert ladder == [
         "smaller-batch",
         "shorter-sequences",
@@ -61,7 +61,7 @@ def test_nothing_is_advised_where_memory_was_not_the_reason():
 @pytest.mark.parametrize("each", all_rules(), ids=lambda each: each.id)
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_every_text_of_a_rule_is_a_finished_sentence(each, lang):
-    values = dict.fromkeys(known_keys(), 0.5)
+    values = {**dict.fromkeys(known_keys(), 0.5), "log.vllm_gpu_memory_utilization": 0.9}
     texts = [each.why, each.loses, *each.afterwards, *(text for _, text in each.notes)]
     for text in filter(None, texts):
         sentence = render(text, lang, **values)

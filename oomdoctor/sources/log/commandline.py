@@ -44,6 +44,11 @@ def _programs() -> re.Pattern[str]:
     return re.compile(rf"(?<![\w.-])(?:(?:{names})|[\w.-]{{1,80}}\.py)(?=[\s'\"])")
 
 
+def script_of(command: str) -> str | None:
+    """The Python script that a command starts, with its path; None where it starts none (a program, a module)."""
+    return next((word.strip("'\"") for word in _words(command) if word.strip("'\"").endswith(".py")), None)
+
+
 def _words(command: str) -> list[str]:
     listed = _LIST.search(command)
     if listed:

@@ -12,6 +12,8 @@ from typing import Any
 
 from oomdoctor import knowledge
 from oomdoctor.case import Value
+from oomdoctor.fields import FIELDS
+from oomdoctor.sources.log import commandline
 from oomdoctor.sources.log.blocks import Block, Setting, block_at, command_at
 from oomdoctor.sources.log.page import Finding, Page
 from oomdoctor.sources.log.patterns import re_of
@@ -67,6 +69,21 @@ def read(block: Block, tables: Sequence[Mapping[str, Any]]) -> Iterator[Finding]
     for setting, rule in known:
         for key, value in _facts(setting, rule).items():
             yield Finding(setting.at, key, value)
+    if block.kind == "command":
+        yield from _typed_flags(block, known)
+
+
+def _typed_flags(block: Block, known: Sequence[tuple[Setting, Any]]) -> Iterator[Finding]:
+    """That the run was set up on its command line: the script (`log.command`), and which flag sets which key
+    (`log.option.KEY`). Only of flags of the script itself; a launcher's flags change with the machine."""
+    launcher = knowledge.lookup("evidence/launchers/settings")
+    script = commandline.script_of(block.text)
+    flags = [(setting, rule) for setting, rule in known if isinstance(rule, str) and rule in FIELDS and setting.key not in launcher]
+    if script is None or not flags:
+        return
+    yield Finding(block.first, "log.command", script)
+    for setting, rule in flags:
+        yield Finding(setting.at, f"log.option.{rule}", setting.key)
 
 
 def read_pairs(pairs: Iterable[tuple[str, str]], table: Mapping[str, Any], at: int) -> Iterator[Finding]:
