@@ -5,23 +5,20 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from oomdoctor import doctor, options
 from oomdoctor.case import Case, Fact, Machine, Text, UserError
 from oomdoctor.doctor import Findings
 from oomdoctor.exits import BAD_INPUT, DONE, INTERNAL, INTERRUPTED, LACKING, NO_OOM, NOTHING_FITS
 from oomdoctor.fields import parse_setting
+from oomdoctor.printing import console_of, print_bill, print_findings, print_json, refuse
 from oomdoctor.report import document
 from oomdoctor.texts import render
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from oomdoctor.remedies.rule import Rule
     from oomdoctor.wizard.ports import Port
-
-Document = dict[str, Any]
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -33,7 +30,7 @@ def run(arguments: Sequence[str]) -> int:
         _say_unused(chosen, lang)
         return _COMMANDS[chosen.command](chosen, lang)
     except UserError as error:
-        return _refuse(error, lang, "--json" in arguments)
+        return refuse(error, lang, "--json" in arguments)
     except BrokenPipeError:
         sys.stderr.close()  # whoever read us has gone; nothing is left to say
         return DONE
@@ -58,15 +55,6 @@ def _say_unused(chosen: Namespace, lang: str) -> None:
         print("oomdoctor:", said, file=sys.stderr)
 
 
-def _refuse(error: UserError, lang: str, as_json: bool) -> int:
-    if as_json:
-        _print_json(document.error_document(error, lang))
-    hint = render(error.hint, lang)
-    words = [f"{error.reference}:", render(error.message, lang), hint]
-    print("oomdoctor:", " ".join(word for word in words if word), file=sys.stderr)
-    return error.exit_code
-
-
 def _internal(lang: str, as_json: bool, error: Exception) -> int:
     import os
     import traceback
@@ -75,7 +63,7 @@ def _internal(lang: str, as_json: bool, error: Exception) -> int:
         traceback.print_exception(error)
     trouble = UserError("oomdoctor", Text("texts/cli.internal", {"error": type(error).__name__}), exit_code=INTERNAL)
     try:
-        return _refuse(trouble, lang, as_json)
+        return refuse(trouble, lang, as_json)
     except Exception:  # even the words cannot be read
         print(f"oomdoctor: its own rules cannot be read: {error}", file=sys.stderr)
         return INTERNAL
@@ -88,15 +76,12 @@ def _consult(chosen: Namespace, lang: str) -> int:
     case = (doctor.read_log(chosen.from_log) if chosen.from_log is not None else Case()).know(chosen.stated)
     if _is_no_oom(case):
         return _report_no_oom(case, chosen, lang)
-    live = _live(chosen)
-    port = None if chosen.json or chosen.no_input else _port(chosen, lang)
+    port = _port(chosen, lang)
     if port is not None:
-        return _wizard(case, live, chosen, port, lang)
+        return _wizard(case, chosen, port, lang)
     if chosen.from_log is None and chosen.run is None:
         raise UserError("oomdoctor", Text("texts/cli.no_terminal"), Text("texts/cli.see_help"))
-    findings = doctor.examine(case, live, chosen.prefer or "ladder")
-    _print(findings, chosen, lang)
-    return _exit_code(findings)
+    return _report(case, chosen, lang)
 
 
 def _is_no_oom(case: Case) -> bool:
@@ -106,7 +91,7 @@ def _is_no_oom(case: Case) -> bool:
 def _report_no_oom(case: Case, chosen: Namespace, lang: str) -> int:
     findings = Findings(case=case, notes=(doctor.not_an_oom(case),))
     if chosen.json:
-        _print_json(document.document(findings, lang))
+        print_json(document.document(findings, lang))
     else:
         for note in findings.notes:
             print(render(note, lang))
@@ -121,6 +106,12 @@ def _exit_code(findings: Findings) -> int:
     return NOTHING_FITS if plan is not None and plan.fits is False else DONE
 
 
+def _report(case: Case, chosen: Namespace, lang: str) -> int:
+    findings = doctor.examine(case, _live(chosen), chosen.prefer or "ladder")
+    print_findings(findings, chosen, lang)
+    return _exit_code(findings)
+
+
 def _live(chosen: Namespace) -> Machine | None:
     if chosen.no_gpu:
         return None
@@ -130,6 +121,9 @@ def _live(chosen: Namespace) -> Machine | None:
 
 
 def _port(chosen: Namespace, lang: str) -> Port | None:
+    """Where questions are asked; None where nobody can or wants to answer."""
+    if chosen.json or chosen.no_input:
+        return None
     import os
 
     from oomdoctor.wizard.ports import choose_port
@@ -137,13 +131,12 @@ def _port(chosen: Namespace, lang: str) -> Port | None:
     return choose_port(os.environ, sys.stdin, sys.stdout, lang=lang, plain=chosen.plain)
 
 
-def _wizard(  # noqa: PLR0913 - path: where the case is kept, None for a new one
-    case: Case, live: Machine | None, chosen: Namespace, port: Port, lang: str, path: str | None = None
-) -> int:
+def _wizard(case: Case, chosen: Namespace, port: Port, lang: str, path: str | None = None) -> int:
+    """The dialogue. path: where the case is kept already, None for a new one."""
     from oomdoctor.wizard import saved
     from oomdoctor.wizard.walk import Interrupted, walk
 
-    kept = path or saved.new_path()
+    live, kept = _live(chosen), path or saved.new_path()
 
     def examine(case: Case, prefer: str | None = None) -> Findings:
         return doctor.examine(case, live, prefer or chosen.prefer or "ladder")
@@ -170,13 +163,10 @@ def _resume(chosen: Namespace, lang: str) -> int:
 
     path = saved.last_path()
     case = saved.load(path).know(chosen.stated)
-    live = _live(chosen)
-    port = None if chosen.json or chosen.no_input else _port(chosen, lang)
+    port = _port(chosen, lang)
     if port is not None:
-        return _wizard(case, live, chosen, port, lang, path)
-    findings = doctor.examine(case, live, chosen.prefer or "ladder")
-    _print(findings, chosen, lang)
-    return _exit_code(findings)
+        return _wizard(case, chosen, port, lang, path)
+    return _report(case, chosen, lang)
 
 
 def _bill(chosen: Namespace, lang: str) -> int:
@@ -187,9 +177,9 @@ def _bill(chosen: Namespace, lang: str) -> int:
             findings = doctor.examine(doctor.read_card(card).know(chosen.stated), with_plan=False)
             _demand_bill(findings, card)
         except UserError as error:
-            code = max(code, _refuse(error, lang, chosen.json), key=(DONE, LACKING, BAD_INPUT).index)
+            code = max(code, refuse(error, lang, chosen.json), key=(DONE, LACKING, BAD_INPUT).index)
         else:
-            _print_bill(findings, chosen, lang)
+            print_bill(findings, chosen, lang)
     return code
 
 
@@ -209,7 +199,7 @@ def _plan(chosen: Namespace, lang: str) -> int:
     if findings.usable_bytes is None:
         lacking = Text("texts/cli.lacks", {"keys": ["gpus.name", "gpus.memory_mib"]})
         raise UserError(card, lacking, Text("texts/cli.lacks_hint"), LACKING)
-    _print(findings, chosen, lang)
+    print_findings(findings, chosen, lang)
     return _exit_code(findings)
 
 
@@ -219,16 +209,16 @@ def _gpu(chosen: Namespace, lang: str) -> int:
     left_aside = Machine(notes=(Text("texts/cli.gpu_left_aside"),))
     machine = _live(chosen) or left_aside
     if chosen.json:
-        _print_json({"schema": document.SCHEMA, **document.machine_document(machine, lang)})
+        print_json({"schema": document.SCHEMA, **document.machine_document(machine, lang)})
     elif machine is left_aside:
         print(render(machine.notes[0], lang))
     else:
-        terminal.show_machine(machine, lang, _console(chosen))
+        terminal.show_machine(machine, lang, console_of(chosen))
     return DONE
 
 
 def _schema(chosen: Namespace, lang: str) -> int:
-    _print_json(document.schema(), indent=2)
+    print_json(document.schema(), indent=2)
     return DONE
 
 
@@ -241,11 +231,11 @@ def _rules(chosen: Namespace, lang: str) -> int:
     found = all_rules() if chosen.action == "list" else (_rule(chosen.target),)
     if chosen.json:
         listed = [document.rule_document(rule, lang) for rule in found]
-        _print_json({"schema": document.SCHEMA, "rules": listed})
+        print_json({"schema": document.SCHEMA, "rules": listed})
     elif chosen.action == "list":
-        terminal.show_rules(found, lang, _console(chosen))
+        terminal.show_rules(found, lang, console_of(chosen))
     else:
-        terminal.show_rule(found[0], lang, _console(chosen))
+        terminal.show_rule(found[0], lang, console_of(chosen))
     return DONE
 
 
@@ -260,7 +250,7 @@ def _lint(chosen: Namespace, lang: str) -> int:
         listed = [{"file": each.file, "line": each.line, "message": render(each.text, lang)} for each in problems]
         error = document.error_document(UserError(chosen.target or "rules lint", said), lang)
         error["error"]["problems"] = listed
-        _print_json(error if problems else {"schema": document.SCHEMA, "problems": []})
+        print_json(error if problems else {"schema": document.SCHEMA, "problems": []})
     else:
         print("\n".join([*(problem.show(lang) for problem in problems), render(said, lang)]))
     return BAD_INPUT if problems else DONE
@@ -290,36 +280,6 @@ def _rule(name: str) -> Rule:
         hint = Text("texts/cli.near", {"near": near}) if near else Text("texts/cli.show_which_hint")
         raise UserError(f"rules show {name}", Text("texts/cli.unknown_rule"), hint)
     return rule(name)
-
-
-def _print(findings: Findings, chosen: Namespace, lang: str) -> None:
-    if chosen.json:
-        _print_json(document.document(findings, lang))
-        return
-    from oomdoctor.report import terminal
-
-    terminal.show(findings, lang, _console(chosen), full=chosen.full)
-
-
-def _print_bill(findings: Findings, chosen: Namespace, lang: str) -> None:
-    if chosen.json:
-        _print_json(document.document(findings, lang))
-    elif findings.bill is not None:
-        from oomdoctor.report import terminal
-
-        terminal.show_bill(findings.bill, findings.usable_bytes, lang, _console(chosen))
-
-
-def _print_json(content: Document, indent: int | None = None) -> None:
-    import json
-
-    print(json.dumps(content, ensure_ascii=True, indent=indent))
-
-
-def _console(chosen: Namespace) -> Console:
-    from oomdoctor.report.terminal import console
-
-    return console(plain=chosen.plain)
 
 
 _COMMANDS: dict[str | None, Callable[[Namespace, str], int]] = {
