@@ -58,11 +58,18 @@ def _besides(findings: Findings) -> Iterator[Question]:
     """What a person is asked although the plan stays the same."""
     if findings.bill is not None and findings.usable_bytes is None:
         yield question_of("gpus.name")
-    facts = findings.case.facts.won
-    if findings.plan is not None and any(step.how for step in findings.plan.steps):
-        for key, entry in knowledge.load("questions").items():
-            if entry.get("always") and (key not in facts or facts[key].assumed):
-                yield question_of(key, facts.get(key))
+    facts, steps = findings.case.facts.won, findings.plan.steps if findings.plan is not None else ()
+    wanted = {"edits": any(step.how for step in steps), "bill": bool(steps) and findings.bill is not None}
+    for key, entry in knowledge.load("questions").items():
+        if wanted.get(entry.get("always")) and (key not in facts or _is_a_guess(facts[key])):
+            yield question_of(key, facts.get(key))
+
+
+def _is_a_guess(fact: Fact) -> bool:
+    """Whether it is assumed, and not because another fact leaves nothing else."""
+    made_by = getattr(fact.reason, "path", "").rpartition("/")[0]
+    certain = made_by.startswith("questions/") and knowledge.lookup(made_by).get("certain")
+    return fact.assumed and not certain
 
 
 def _with_answer(case: Case, question: Question, answer: Value | Reply) -> Case:

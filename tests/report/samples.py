@@ -97,6 +97,7 @@ def facts() -> Facts:
         [
             Fact("model", "meta-llama/Llama-2-7b-hf", "log:3"),
             Fact("framework", "transformers", "log:5"),
+            Fact("method", "lora", "log:6"),
             Fact("per_device_train_batch_size", 4, "log:17"),
             Fact("lora.target_modules", ("q", "v"), "config:train.yaml:7"),
             Fact("gpus.memory_mib", 24135, "log:132"),

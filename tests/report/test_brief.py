@@ -174,3 +174,62 @@ def test_what_to_do_now_takes_at_most_three_lines_a_step(width: int) -> None:
     lines = brief[brief.rindex("1. Title of smaller-batch") :].split("\n\n")[0].splitlines()
     assert 2 <= len(lines) <= 3
     assert "method full -> lora" in lines[1]
+
+
+GUESSED = Case(facts=samples.facts(), crash=samples.crash())  # max_length = 2048 is assumed
+
+
+def shorter(case: Case, before: int | None = None) -> str:
+    step = samples.step()._replace(change={"max_length": 1024}, before={"max_length": before}, how=())
+    return " ".join(shown(samples.findings(case=case, plan=samples.plan(step), questions=())).split())
+
+
+def test_a_value_that_was_only_assumed_is_not_told_as_if_it_were_known() -> None:
+    assert "max_length -> 1024 (it was not in the log)" in shorter(GUESSED)
+    assert "max_length -> 1024 (it was not given)" in shorter(GUESSED._replace(crash=None))
+    assert "max_length 2048 -> 1024" in shorter(GUESSED, before=2048)
+
+
+def test_what_nobody_assumed_is_just_set() -> None:
+    step = samples.step()._replace(change={"lora.r": 4}, before={"lora.r": None}, how=())
+    told = " ".join(shown(samples.findings(case=GUESSED, plan=samples.plan(step), questions=())).split())
+    assert "lora.r -> 4" in told and "lora.r -> 4 (" not in told
+
+
+def test_turning_off_what_is_only_assumed_to_be_on_is_still_a_change() -> None:
+    case = Case(facts=samples.facts().add([Fact("kbit_prepare", True, "assumed")]), crash=samples.crash())
+    step = samples.step()._replace(change={"kbit_prepare": False}, before={"kbit_prepare": None}, how=())
+    told = " ".join(shown(samples.findings(case=case, plan=samples.plan(step))).split())
+    assert "prepare_model_for_kbit_training: not called (it was not in the log)" in told
+    known = step._replace(before={"kbit_prepare": True})
+    told = " ".join(shown(samples.findings(case=case, plan=samples.plan(known))).split())
+    assert "prepare_model_for_kbit_training: called -> not called" in told
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_planned_run_is_told_how_the_wizard_asks_about_it(full: bool) -> None:
+    planned = samples.findings(case=Case(facts=samples.facts(), origin="my-run.yaml"))
+    report = " ".join(shown(planned, full=full).split())
+    assert "let the wizard ask: oomdoctor --run my-run.yaml" in report and "--no-input" not in report
+    crashed = " ".join(shown(samples.findings(), full=full).split())
+    assert "without --no-input" in crashed and "--run" not in crashed
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_checkpoint_that_was_being_saved_may_be_broken(full: bool) -> None:
+    crash = samples.crash(fatal=False, phase="checkpoint_save")
+    report = " ".join(shown(samples.findings(case=Case(facts=samples.facts(), crash=crash)), full=full).split())
+    assert "may be incomplete or broken" in report and "nothing has to be changed" not in report
+
+
+def test_after_a_change_the_run_is_told_as_it_is_now() -> None:
+    changed = samples.facts().add([Fact("per_device_train_batch_size", 1, "answer")])
+    told = shown(samples.findings(case=Case(facts=changed, crash=samples.crash(outdated=True))))
+    assert "per_device_train_batch_size = 1" in " ".join(told.split())
+
+
+def test_steps_with_commas_in_their_titles_are_told_apart() -> None:
+    two = samples.plan(samples.step(), samples.step(), prefer="fastest")
+    assert "Title of smaller-batch + Title of smaller-batch" in " ".join(
+        shown(samples.findings(alternatives=(two,))).split()
+    )

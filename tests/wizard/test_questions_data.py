@@ -93,6 +93,13 @@ def test_what_a_person_knows_by_heart_is_asked_first_and_the_obscure_last() -> N
     assert set(asked[-3:]) == {"trainable_dtype", "kbit_prepare", "offload"}
 
 
+def test_what_is_always_asked_says_where() -> None:
+    assert {key: entry["always"] for key, entry in QUESTIONS.items() if "always" in entry} == {
+        "framework": "edits",
+        "method": "bill",
+    }
+
+
 def test_the_task_is_a_question_only_where_something_speaks_for_another() -> None:
     def certain(**known: Value) -> bool:
         met = (one for one in QUESTIONS["task"]["assume"] if conditions.check(one.get("when", {}), known).applies)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from oomdoctor import doctor
+from oomdoctor import doctor, knowledge
 from oomdoctor.case import Case, Crash, Fact, Facts, Text, UserError
 from oomdoctor.doctor import Findings
 from oomdoctor.memory.room import needed_bytes
@@ -394,6 +394,17 @@ def test_the_library_is_asked_for_although_the_plan_stays_the_same() -> None:
     assert doctor.seen[-1].facts.get("framework") == "trl"
 
 
+@pytest.mark.parametrize(("guess", "asked"), [("2", False), ("4", True)])
+def test_what_follows_from_another_fact_is_not_asked(guess: str, asked: bool) -> None:
+    """rules/questions: quantized weights leave only an adapter; that every weight is trained is a guess."""
+    index = {"2": 2, "4": len(knowledge.lookup("questions/method/assume")) - 1}[guess]
+    method = Fact("method", "lora", "assumed", Text(f"questions/method/assume/{index}/reason"))
+    facts = Facts().add(fact for fact in samples.facts().won.values() if fact.key != "method").add([method])
+    script = Script(["lora", "runs"] if asked else ["runs"])
+    talk(script, steady(), CRASHED._replace(facts=facts))
+    assert (script.asked[0][0] == "Do you train all weights, or only an adapter (LoRA)?") is asked
+
+
 def test_after_the_last_step_a_new_message_corrects_the_figures() -> None:
     new = Case(crash=samples.crash(allocated_bytes=21 * GIB))
     doctor = steady()
@@ -412,7 +423,9 @@ def test_pasted_text_is_read_as_a_log_that_is_gone_afterwards() -> None:
         return Case(crash=samples.crash(), origin=path)
 
     doctor = steady()
-    talk(Script(["paste", "CUDA out of memory. 显存不足", "transformers", "runs"]), doctor, Case(), read_log=read)
+    talk(
+        Script(["paste", "CUDA out of memory. 显存不足", "transformers", "lora", "runs"]), doctor, Case(), read_log=read
+    )
     assert doctor.seen[0].origin is None and doctor.seen[0].crash is not None
     assert not os.path.exists(paths[0])
 
@@ -420,7 +433,7 @@ def test_pasted_text_is_read_as_a_log_that_is_gone_afterwards() -> None:
 def test_a_log_without_failure_is_said_and_another_way_is_asked_for(tmp_path: Any) -> None:
     log = tmp_path / "train.log"
     log.write_text("step 1")
-    script = Script(["log", "/no/such/file", str(log), "plan", "transformers", "runs"])
+    script = Script(["log", "/no/such/file", str(log), "plan", "transformers", "lora", "runs"])
     talk(script, steady(case=Case()), Case(), read_log=lambda path: Case(crash=Crash("not_oom"), origin=path))
     assert "There is no memory failure in this." in script.printed
 
@@ -429,7 +442,7 @@ def test_a_log_that_cannot_be_read_is_said(tmp_path: Any) -> None:
     def read(path: str) -> Case:
         raise UserError(path, Text("texts/wizard.bad_path"))
 
-    script = Script(["log", str(tmp_path), "plan", "transformers", "runs"])
+    script = Script(["log", str(tmp_path), "plan", "transformers", "lora", "runs"])
     talk(script, steady(), Case(), read_log=read)
     assert "There is no such file or folder." in script.printed
 
@@ -508,7 +521,7 @@ def test_no_card_is_written_unless_it_is_wanted(tmp_path: Any, monkeypatch: pyte
 
 
 def test_a_card_without_a_model_is_not_offered() -> None:
-    script = Script(["transformers", "runs"])
+    script = Script(["transformers", "lora", "runs"])
     talk(script, steady(), Case(crash=samples.crash()))
     assert script.offered == 0
 
