@@ -26,7 +26,7 @@ _CONTROL = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160), 0x200B, 0
 # torch 2.3 writes the index of the card as a raw byte: it is an int8, which C++ prints as a character.
 _RAW_INDEX = re.compile(r"(GPU )([\x00-\x1f])( has a total capac)")
 # A progress bar, and text that another writer put behind it on the same line.
-_GLUED = re.compile(r"((?:it|s|step|examples|batch|ba|B|tok)/(?:s|it|step|batch)(?:, [^\]\r\n]{0,200})?\])(?=\S)")
+_GLUED = re.compile(r"((?:it|s|step|examples|batch|ba|B|tok)/(?:s|it|step|batch)(?:, [^\]\r\n]{0,150})?\])(?=\S)")
 _SIDES = ("│", "┃")
 
 _TIME = r"\d{4}-\d\d-\d\d[T _-]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
@@ -36,7 +36,7 @@ _LEVEL = r"(?:DEBUG|INFO|SUCCESS|WARN|WARNING|ERROR|CRITICAL|FATAL|TRACE)"
 _PREFIXES: tuple[tuple[str, str], ...] = (
     ("[", r"\[(?:rank|default)(?P<rank>\d+)\]:? ?"),
     ("[", r"\[1,(?P<rank>\d+)\]<std(?:err|out)>: ?"),
-    ("(", r"\((?:[\w.:/-]+ ){0,3}rank=(?P<rank>\d+)[^()]{0,60}\) ?"),
+    ("(", r"\((?:[\w.:/-]+ ){0,3}rank=(?P<rank>\d{1,6})[^()]{0,60}\) ?"),
     ("(", r"\((?:[^()\n]{0,80}? )?(?P<writer>pid=\d+)(?:, ?[^()\n]{0,80})?\) ?"),
     ("0", r"(?P<writer>\d{1,3}(?:\.\d{1,3}){3}): "),
     ("0Aa", r"(?P<writer>[\w.-]{1,80}[-_]\d{1,9}) {1,20}\| "),

@@ -80,7 +80,7 @@ def _failure(sheet: Sheet, hit: Hit) -> Failure:
     return Failure((hit,), _key(sheet, hit, traceback), traceback, False, dict(hit.fields), proof)
 
 
-_RAY_PID = re.compile(r"ray::.{0,200}?\(pid=(\d+)")
+_RAY_PID = re.compile(r"ray::[^:]{0,200}?\(pid=(\d+)")
 
 
 def _key(sheet: Sheet, hit: Hit, traceback: Traceback) -> Key:

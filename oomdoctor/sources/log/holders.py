@@ -61,9 +61,9 @@ class Table(NamedTuple):
     line: int
 
 
-_CARD = re.compile(r"^\|\s+(\d+)\s+[A-Z].{5,40}\|")
-_USE = re.compile(r"(\d+)MiB\s*/\s*(\d+)MiB")
-_ROW = re.compile(r"^\|\s+(\d+)\s+(?:\S+\s+\S+\s+)?(\d+)\s+([CGM+]{1,3})\s+(\S.{0,60}?)\s+(\d+)MiB\s*\|")
+_CARD = re.compile(r"^\| +(\d+) +[A-Z].{5,40}\|")
+_USE = re.compile(r"\b(\d{1,9})MiB */ *(\d{1,9})MiB")
+_ROW = re.compile(r"^\| +(\d+) +(?:\S+ +\S+ +)?(\d+) +([CGM+]{1,3}) +(\S(?: ?\S){0,60}) +(\d+)MiB *\|")
 
 
 def smi_table(lines: Sequence[Line]) -> Table | None:

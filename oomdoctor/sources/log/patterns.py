@@ -13,6 +13,9 @@ from oomdoctor.sources.log.page import Finding, Page
 from oomdoctor.sources.log.values import clean, typed
 
 _MOST = 400  # lines looked at for one pattern: banners repeat once a rank and run, not more
+# Characters of a message that a pattern sees, and of a line in which a prefix may end. Banners are far shorter; an
+# entry whose line may be longer (a printed command) says `long`.
+_LONGEST, _LONGEST_PREFIX = 2000, 400
 _PREFIXES_MOST = 4  # wrappers around one message, such as a bar, a rank and a logger
 
 
@@ -26,13 +29,14 @@ def find_all(page: Page) -> Iterator[Finding]:
 def find(page: Page, entry: Mapping[str, Any]) -> Iterator[Finding]:
     """What one pattern finds: on all its lines, or on the first or last that it matches (`take`).
 
-    The pattern is tried on the message without its logger's prefix, or on the line as it is (`whole`).
+    The pattern is tried on the message without its logger's prefix, or on the line as it is (`whole`), of either on the
+    beginning, or on all of it (`long`).
     """
     take = entry.get("take", "all")
     holding = page.holding_last if take == "last" else page.holding
     for at in holding(entry["anchor"], _MOST):
         text = page.line(at) if entry.get("whole") else message(page.line(at))
-        match = re_of(entry["pattern"]).search(text)
+        match = re_of(entry["pattern"]).search(text if entry.get("long") else text[:_LONGEST])
         if match:
             for key, value in _facts(entry, match).items():
                 yield Finding(at, key, value, entry.get("inferred", False))
@@ -58,7 +62,7 @@ def bare(line: str) -> str:
 
 def _after(prefix: Mapping[str, str], line: str) -> str | None:
     """What stands behind the prefix; None where the line does not begin with it."""
-    match = re_of(prefix["pattern"]).match(line)
+    match = re_of(prefix["pattern"]).match(line, 0, _LONGEST_PREFIX)
     return line[match.end() :] if match else None
 
 

@@ -14,12 +14,12 @@ from oomdoctor.sources.log.progress import step_of
 
 LOOK_AHEAD = 30
 LOOK_BACK = 400  # lines before the crash in which the last words about the phase are looked for
-_CALL = re.compile(r"(\w+)\(")
+_CALL = re.compile(r"\b(\w+)\(")
 _FINISHED = re.compile(r"\b100%|\b(\d+)/\1\b")
 
 
 class Marker(NamedTuple):
-    """A frame that decides: names of functions (`*` is any characters) and parts of paths. None fits everything."""
+    """A frame that decides: names of functions (`*` is any characters) and parts of paths; where none is named, any fits."""
 
     phase: str
     hides: frozenset[str]

@@ -15,13 +15,15 @@ An entry has
   the innermost of the traceback. at_least: sizes below which it is none.
 - traceless: no traceback belongs to it. consequence: any other failure counts before it.
 - survivable: the program may go on after it.
+- framework: the tool that prints it, where nothing else in the log names the one that drove the run.
 - samples: texts with the facts that they must yield; the tests run them all.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -43,7 +45,7 @@ FIELDS = {
     "gpu": "gpu_index",
 }
 _TYPES = {
-    "size": r"\d[\d.,]{0,24} ?(?:bytes|[KMGTP]i?B|[KMGT]i)",
+    "size": r"\d[\d.,]{0,24}+(?: )?(?:bytes|[KMGTP]i?B|[KMGT]i)",
     "int": r"\d[\d,]{0,24}",
     "gib": r"\d[\d.]{0,24}",
 }
@@ -52,6 +54,8 @@ _FIELD = re.compile(r"\{([a-z]+)(\d?):([a-z]+)\}")
 NO_FIGURE = 2**60
 # A message with its list of processes is far shorter than this; no pattern looks further.
 REACH = 8000
+# Characters at either end of a line that a `line` pattern sees: a command that failed is printed before its exit code.
+LONGEST_LINE = 2000
 BEHIND = 400
 AROUND = 40
 # Bytes of an element, by the names that TensorFlow prints (tensorflow/core/framework/types.cc).
@@ -87,21 +91,55 @@ class Hit(NamedTuple):
 def find_hits(sheet: Sheet) -> list[Hit]:
     """All messages of the log, in order; of several readings of the same text, the first entry's."""
     hits: list[Hit] = []
-    for order, (name, entry) in enumerate(knowledge.load("signatures").items()):
-        hits += (hit for hit in _hits_of(sheet, name, entry, order))
+    for name, entry in knowledge.load("signatures").items():
+        hits += _hits_of(sheet, name, entry)
     return sorted(hits, key=lambda hit: hit.start)
 
 
-def _hits_of(sheet: Sheet, name: str, entry: Mapping[str, Any], order: int) -> Iterator[Hit]:
+def _hits_of(sheet: Sheet, name: str, entry: Mapping[str, Any]) -> Iterator[Hit]:
     places = sorted({place for anchor in entry["anchors"] for place in sheet.places(_bare(anchor))})
     if not places or not _allowed(sheet, entry):
         return
-    seen: set[int] = set()
-    for place in places:
-        hit = _message_hit(sheet, name, entry, place) if "message" in entry else _line_hit(sheet, name, entry, place)
-        if hit is not None and hit.start not in seen and _large_enough(hit):
-            seen.add(hit.start)
+    spans = list(_message_spans(sheet, entry, places) if "message" in entry else _line_spans(sheet, entry, places))
+    further = _Further(sheet, [first for _, first, _ in spans])
+    for span in spans:
+        hit = _hit(name, entry, span, sheet.starts[span[1]], further)
+        if _large_enough(hit):
             yield hit
+
+
+Span = tuple[re.Match[str], int, int]
+
+
+def _message_spans(sheet: Sheet, entry: Mapping[str, Any], places: Sequence[int]) -> Iterator[Span]:
+    """The matches around the anchors, each with its first and last line; no part of the text is read twice."""
+    pattern = compiled(entry["message"], True)
+    for low, high in merged((place - BEHIND, place + REACH) for place in places):
+        for found in pattern.finditer(sheet.text, max(0, low), high):
+            if bisect_left(places, found.end()) > bisect_left(places, found.start()):
+                yield found, sheet.line_at(found.start()), sheet.line_at(found.end() - 1)
+
+
+def _line_spans(sheet: Sheet, entry: Mapping[str, Any], places: Sequence[int]) -> Iterator[Span]:
+    pattern = compiled(entry["line"], False)
+    for index in sorted(set(map(sheet.line_at, places))):
+        text = sheet.lines[index].text
+        found = pattern.search(text, 0, LONGEST_LINE)
+        if found is None and len(text) > LONGEST_LINE:
+            found = pattern.search(text, max(LONGEST_LINE, len(text) - LONGEST_LINE))
+        if found is not None:
+            yield found, index, index
+
+
+def merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Spans in order, those that overlap as one."""
+    joined: list[tuple[int, int]] = []
+    for low, high in sorted(spans):
+        if joined and low <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(high, joined[-1][1])
+        else:
+            joined.append((low, high))
+    return joined
 
 
 def _allowed(sheet: Sheet, entry: Mapping[str, Any]) -> bool:
@@ -115,28 +153,12 @@ def _large_enough(hit: Hit) -> bool:
     return all(hit.fields.get(FIELDS[name], NO_FIGURE) >= parse_size(limit) for name, limit in limits.items())
 
 
-def _message_hit(sheet: Sheet, name: str, entry: Mapping[str, Any], place: int) -> Hit | None:
-    low = max(0, place - BEHIND)
-    for found in compiled(entry["message"], True).finditer(sheet.text, low, place + REACH):
-        if found.start() <= place < found.end():
-            return _hit(sheet, name, entry, found, (sheet.line_at(found.start()), sheet.line_at(found.end() - 1)))
-        if found.start() > place:
-            return None
-    return None
-
-
-def _line_hit(sheet: Sheet, name: str, entry: Mapping[str, Any], place: int) -> Hit | None:
-    index = sheet.line_at(place)
-    found = compiled(entry["line"], False).search(sheet.lines[index].text[:4000])
-    return None if found is None else _hit(sheet, name, entry, found, (index, index))
-
-
-def _hit(sheet: Sheet, name: str, entry: Mapping[str, Any], found: re.Match[str], lines: tuple[int, int]) -> Hit:
-    first, last = lines
+def _hit(name: str, entry: Mapping[str, Any], span: Span, start: int, further: _Further) -> Hit:
+    found, first, last = span
     groups = {key: value for key, value in found.groupdict().items() if value}
     fields, extra = _fields(groups), {}
     for pattern in entry.get("more", ()):
-        for key, (value, line) in _around(sheet, pattern, first).items():
+        for key, (value, line) in further.around(pattern, first).items():
             if key not in fields:
                 fields[key], extra[key] = value, line
     own, processes = _processes(entry, groups.get("processes", ""))
@@ -146,7 +168,7 @@ def _hit(sheet: Sheet, name: str, entry: Mapping[str, Any], found: re.Match[str]
         kind=entry.get("kinds", {}).get(groups.get("device"), entry["kind"]),
         first=first,
         last=last,
-        start=found.start() if "message" in entry else sheet.starts[first],
+        start=found.start() if "message" in entry else start,
         fields=fields,
         own_bytes=own,
         processes=processes,
@@ -185,21 +207,42 @@ def _tensor_bytes(shape: str, dtype: str) -> int:
     return size
 
 
-def _around(sheet: Sheet, pattern: str, index: int) -> dict[str, tuple[int, int]]:
-    """Further fields in the lines around, the nearest before the message first, with the line of each."""
-    compiled_pattern = compiled(pattern, True)
-    low, high = max(0, index - AROUND), min(len(sheet.starts), index + AROUND)
-    start, here = sheet.starts[low], sheet.starts[index]
-    stop = sheet.starts[high] if high < len(sheet.starts) else len(sheet.text)
-    found = list(compiled_pattern.finditer(sheet.text, max(start, here - REACH), min(stop, here + REACH)))
-    if not found:
-        return {}
-    best = max(
-        found, key=lambda match: (match.start() <= here, match.start() if match.start() <= here else -match.start())
-    )
-    line = sheet.line_at(best.start())
-    groups = {key: value for key, value in best.groupdict().items() if value}
-    return {key: (value, line) for key, value in _fields(groups).items()}
+class _Further:
+    """Finds further fields in the lines around messages; for all messages of a kind, the text is read once."""
+
+    def __init__(self, sheet: Sheet, firsts: Iterable[int]) -> None:
+        self.sheet = sheet
+        self.windows = merged(map(self._window, firsts))
+        self.found: dict[str, tuple[list[int], list[re.Match[str]]]] = {}
+
+    def around(self, pattern: str, index: int) -> dict[str, tuple[int, int]]:
+        """The fields of the nearest match, of those before the message if there are any, with the line of each."""
+        best = self._nearest(pattern, index)
+        if best is None:
+            return {}
+        line = self.sheet.line_at(best.start())
+        groups = {key: value for key, value in best.groupdict().items() if value}
+        return {key: (value, line) for key, value in _fields(groups).items()}
+
+    def _window(self, index: int) -> tuple[int, int]:
+        starts, here = self.sheet.starts, self.sheet.starts[index]
+        high = starts[index + AROUND] if index + AROUND < len(starts) else len(self.sheet.text)
+        return max(starts[max(0, index - AROUND)], here - REACH), min(high, here + REACH)
+
+    def _nearest(self, pattern: str, index: int) -> re.Match[str] | None:
+        starts, matches = self._all(pattern)
+        low, high = self._window(index)
+        after = bisect_right(starts, self.sheet.starts[index])
+        if after and starts[after - 1] >= low:
+            return matches[after - 1]
+        return matches[after] if after < len(starts) and matches[after].end() <= high else None
+
+    def _all(self, pattern: str) -> tuple[list[int], list[re.Match[str]]]:
+        if pattern not in self.found:
+            search = compiled(pattern, True).finditer
+            matches = [match for low, high in self.windows for match in search(self.sheet.text, low, high)]
+            self.found[pattern] = [match.start() for match in matches], matches
+        return self.found[pattern]
 
 
 def _processes(entry: Mapping[str, Any], text: str) -> tuple[int | None, tuple[Holder, ...]]:
