@@ -2,7 +2,8 @@
 
 A place has a `style` (call | json | yaml | options | lines), and may have
   file: what the report calls it; by: {key, names}: a name by the value of a run-card key (SFTConfig, DPOConfig);
-  name: the call (`@auto_class@` stands for the model's class, see `auto_class`); leading: what stands before the keywords; target: the variable that takes the result;
+  name: the call, in which `@auto_class@` stands for the model's class (see `auto_class`);
+  leading: what stands before the keywords; target: the variable that takes the result;
   raw: arguments whose value is an expression; torch: arguments whose value is a dtype of torch.
 """
 

@@ -78,7 +78,11 @@ def _typed_flags(block: Block, known: Sequence[tuple[Setting, Any]]) -> Iterator
     (`log.option.KEY`). Only of flags of the script itself; a launcher's flags change with the machine."""
     launcher = knowledge.lookup("evidence/launchers/settings")
     script = commandline.script_of(block.text)
-    flags = [(setting, rule) for setting, rule in known if isinstance(rule, str) and rule in FIELDS and setting.key not in launcher]
+    flags = [
+        (setting, rule)
+        for setting, rule in known
+        if isinstance(rule, str) and rule in FIELDS and setting.key not in launcher
+    ]
     if script is None or not flags:
         return
     yield Finding(block.first, "log.command", script)
