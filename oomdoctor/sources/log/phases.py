@@ -19,7 +19,8 @@ _FINISHED = re.compile(r"\b100%|\b(\d+)/\1\b")
 
 
 class Marker(NamedTuple):
-    """A frame that decides: names of functions (`*` is any characters) and parts of paths; where none is named, any fits."""
+    """A frame that decides: names of functions (`*` is any characters) and parts of paths. Where it names none, any
+    fits."""
 
     phase: str
     hides: frozenset[str]
