@@ -81,7 +81,7 @@ def test_a_stranger_that_the_message_does_not_list_still_counts() -> None:
 
 
 def test_an_own_figure_below_what_torch_holds_is_no_figure() -> None:
-    """This process has 0 bytes in use, it says, while torch has 22 GiB: NVML could not say, and nobody else is there."""
+    """This process has 0 bytes in use, it says, while torch has 22 GiB: NVML could not say, nobody else is there."""
     assert foreign_bytes(_crash(own_process_bytes=0)) == 0
 
 
