@@ -168,18 +168,33 @@ def smallest_sharding(key: str, settings: Settings, fits: Fits) -> Value | None:
 
 
 def split_over_gpus(key: str, settings: Settings, fits: Fits) -> Value | None:
-    """One card's batch shared out evenly among the cards, so that all of them together see the same batch."""
+    """One card's batch shared out evenly among the cards, so that all of them together see the same batch; where it
+    cannot be, the largest smaller batch with which accumulation can still keep the effective one."""
     batch, cards = _whole(settings.get(key)), _whole(settings.get("gpus.count"))
-    return None if batch is None or not cards or batch % cards else batch // cards
+    if batch is None or not cards:
+        return None
+    if batch % cards == 0:
+        return batch // cards
+    seen = batch * (_whole(settings.get(ACCUMULATION)) or 1)
+    return next((smaller for smaller in range(batch - 1, 0, -1) if seen % (smaller * cards) == 0), None)
 
 
 def keep_effective_batch(changed: Settings, settings: Settings) -> Value | None:
-    """The accumulation that keeps batch x accumulation; None where the old figures are unknown."""
+    """The accumulation that keeps batch x accumulation x processes; None where the old figures are unknown.
+
+    Where it cannot be kept to the sample, the largest that is not above it, and at least 1.
+    """
     old, new = _whole(settings.get(BATCH)), _whole(changed.get(BATCH))
     accumulation = _whole(settings.get(ACCUMULATION))
-    if old is None or new is None or accumulation is None or old % new:
+    if old is None or new is None or accumulation is None:
         return None
-    return accumulation * old // new
+    return max(1, accumulation * old * _processes(settings) // (new * _processes(changed)))
+
+
+def _processes(settings: Settings) -> int:
+    """How many times the micro-batch is taken at once: by each process, or by each card of nn.DataParallel."""
+    spread = settings.get("parallelism") in ("dp", "ddp", "zero1", "zero2", "zero3", "fsdp")
+    return (_whole(settings.get("gpus.count")) or 1) if spread else 1
 
 
 def _whole(value: Value | None) -> int | None:

@@ -33,6 +33,8 @@ DERIVED: Mapping[str, Field] = {
     "machine.compute_capability": _NUMBER,
     "machine.os": _TEXT,
     "machine.cap_bytes": _NUMBER,
+    "machine.host_ram_enough": _FLAG,
+    "architecture.soft_cap": _FLAG,
     "machine.cap_lifted": _FLAG,
     "machine.shm_bytes": _NUMBER,
     "allocator.expandable_segments": _FLAG,
@@ -96,6 +98,8 @@ def field_of(key: str) -> Field | None:
         return _FREE
     if key.startswith("assumed."):
         return _FLAG if key.partition(".")[2] in FIELDS else None
+    if key in DERIVED:
+        return DERIVED[key]
     if key.startswith(("versions.", "architecture.")):
         return _TEXT
     return FIELDS.get(key) or DERIVED.get(key)
