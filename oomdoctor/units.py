@@ -22,14 +22,29 @@ def parse_size(text: str) -> int:
     `GB` is read as GiB: every tool whose messages are read here divides by 1024, whatever it prints.
     Raises ValueError where the text is no size.
     """
-    text = text.strip().replace(",", ".")
+    text = text.strip()
     cut = len(text)
-    while cut and not (text[cut - 1].isdigit() or text[cut - 1] == "."):
+    while cut and not (text[cut - 1].isdigit() or text[cut - 1] in ".,"):
         cut -= 1
     factor = _FACTORS.get(text[cut:].strip().lower())
     if factor is None:
         raise ValueError(f"no size: {text!r}")
-    return round(float(text[:cut]) * factor)
+    return round(float(_plain(text[:cut])) * factor)
+
+
+def _plain(number: str) -> str:
+    """A number with a point before its decimals and nothing between its thousands: `1,900.00`, `1.900,00`, `1900,00`.
+
+    A single comma is a decimal comma, unless three digits follow: tools print one or two decimals.
+    """
+    if "," in number and number.rfind(".") > number.rfind(","):
+        return number.replace(",", "")
+    whole, comma, decimals = number.rpartition(",")
+    if not comma:
+        return number
+    if "." not in number and ("," in whole or len(decimals) == 3):
+        return number.replace(",", "")
+    return f"{whole.replace('.', '')}.{decimals}"
 
 
 def show_bytes(size: float) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from oomdoctor.case import Crash
+from oomdoctor.case import Crash, UserError
 from oomdoctor.sources.log.clean import clean_lines
+from oomdoctor.sources.log.figures import process
 from oomdoctor.sources.log.folder import log_files
 from oomdoctor.sources.log.lines import Line
 from oomdoctor.sources.log.reader import read_regions
@@ -36,16 +37,26 @@ def read_log(path: str) -> LogReading:
 
 
 def _folder_lines(folder: str) -> list[Line]:
-    """The lines of all logs of a folder. Where a line names no rank, the file's name may."""
+    """The lines of all logs of a folder. Where a line names no rank, the file's name may.
+
+    A file among them that cannot be read is left out; raises its UserError where that leaves none.
+    """
     lines: list[Line] = []
+    refused: list[UserError] = []
     paths = log_files(folder)
     room = room_of(len(paths))
     for path in paths:
         rank = rank_of(os.path.relpath(path, folder))
+        try:
+            regions = read_regions(path, room)
+        except UserError as error:
+            refused.append(error)
+            continue
         lines += (
-            line if line.rank is not None or rank is None else line._replace(rank=rank)
-            for line in clean_lines(read_regions(path, room))
+            line if line.rank is not None or rank is None else line._replace(rank=rank) for line in clean_lines(regions)
         )
+    if len(refused) == len(paths):
+        raise refused[0]
     return lines
 
 
@@ -57,11 +68,11 @@ def rank_of(path: str) -> int | None:
             found = part.rpartition(word)[2].lstrip("_-. ") if word in part else ""
             digits = found[: len(found) - len(found.lstrip("0123456789"))]
             if digits:
-                return int(digits)
-        if part.isdigit():
-            return int(part)
+                return process(digits)
+        if part.isdecimal():
+            return process(part)
     stem, _, suffix = parts[-1].rpartition(".")
-    return int(suffix) if stem and suffix.isdigit() else None
+    return process(suffix) if stem else None
 
 
 __all__ = ["LogReading", "read_log"]

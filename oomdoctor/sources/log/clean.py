@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import chain
 
+from oomdoctor.sources.log.figures import process
 from oomdoctor.sources.log.lines import Line
 from oomdoctor.sources.log.sieve import Region
 
@@ -210,7 +211,7 @@ def _without_prefixes(text: str, habits: Sequence[re.Pattern[str]]) -> tuple[str
 
 def _rank(found: re.Match[str], rank: int | None) -> int | None:
     named = found.groupdict().get("rank")
-    return int(named) if named else rank
+    return process(named) if named else rank
 
 
 def _prefix(text: str) -> re.Match[str] | None:

@@ -15,6 +15,7 @@ _LIST = re.compile(r"\[(?:'|\")")
 _LIST_WORD = re.compile(r"'([^'\n]{0,400})'|\"([^\"\n]{0,400})\"")
 _FLAG = re.compile(r"--?[A-Za-z]")
 _OVERRIDE = re.compile(r"\+{0,2}[A-Za-z_][\w.]*=")
+_VALUE_WORDS = 64  # words of one value: a list of modules has about ten
 _OPERATORS = frozenset({"&&", "||", "|", ";", ">", ">>", "2>&1", "&", "<"})
 
 
@@ -27,7 +28,8 @@ def settings_of(command: str) -> Iterator[tuple[str, str]]:
     for place, word in enumerate(words):
         if _FLAG.match(word):
             key, equals, value = word.lstrip("-").partition("=")
-            yield key.replace("-", "_"), value.strip("'\"") if equals else _following(words[place + 1 :])
+            following = words[place + 1 : place + 1 + _VALUE_WORDS]
+            yield key.replace("-", "_"), value.strip("'\"") if equals else _following(following)
         elif _OVERRIDE.match(word):
             key, _, value = word.lstrip("+").partition("=")
             yield key, value.strip("'\"")
@@ -60,5 +62,5 @@ def _words(command: str) -> list[str]:
 
 def _following(words: Sequence[str]) -> str:
     """The value after a flag: the words up to the next flag or the script; `true` for a flag without one."""
-    values = list(takewhile(lambda word: not _FLAG.match(word) and not word.endswith(".py"), words[:64]))
+    values = list(takewhile(lambda word: not _FLAG.match(word) and not word.endswith(".py"), words))
     return " ".join(value.strip("'\"") for value in values) or "true"

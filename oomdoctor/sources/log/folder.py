@@ -65,7 +65,7 @@ def _collect(folder: str, found: list[str], depth: int, seen: set[tuple[int, int
 
 def _looks_like_log(name: str) -> bool:
     stem, dot, suffix = name.lower().rpartition(".")
-    rotated = dot and suffix.isdigit() and ".log" in stem
+    rotated = dot and suffix.isdecimal() and ".log" in stem
     return name.lower().endswith(_SUFFIXES) or name.lower() in ("stderr", "stdout", "log") or bool(rotated)
 
 
@@ -73,7 +73,7 @@ def _natural(path: str) -> list[tuple[int, str]]:
     """`rank10` after `rank9`."""
     parts, digits = [], ""
     for char in path + "\0":
-        if char.isdigit():
+        if char.isdecimal():
             digits += char
             continue
         if digits:

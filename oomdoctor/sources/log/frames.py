@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from oomdoctor.sources.log.figures import whole
 from oomdoctor.sources.log.lines import Line
 
 # Lines between two frames that belong to neither: source lines of IPython and rich (about seven), other ranks' bars.
@@ -55,7 +56,7 @@ def frame_at(lines: Sequence[Line], index: int) -> Frame | None:
             groups = found.groupdict()
             function = (groups.get("function") or "<module>").strip()
             path = groups.get("path") or "<notebook>"
-            return Frame(path.strip(), int(groups.get("line") or 0), function.split("(")[0], _code(lines, index))
+            return Frame(path.strip(), whole(groups.get("line")) or 0, function.split("(")[0], _code(lines, index))
     return None
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from oomdoctor.case import Holder
+from oomdoctor.sources.log.figures import whole
 from oomdoctor.sources.log.lines import Line
 from oomdoctor.sources.log.signatures import Hit
 from oomdoctor.units import GIB, MIB
@@ -61,9 +62,9 @@ class Table(NamedTuple):
     line: int
 
 
-_CARD = re.compile(r"^\| +(\d+) +[A-Z].{5,40}\|")
+_CARD = re.compile(r"^\| +(\d{1,4}) +[A-Z].{5,40}\|")
 _USE = re.compile(r"\b(\d{1,9})MiB */ *(\d{1,9})MiB")
-_ROW = re.compile(r"^\| +(\d+) +(?:\S+ +\S+ +)?(\d+) +([CGM+]{1,3}) +(\S(?: ?\S){0,60}) +(\d+)MiB *\|")
+_ROW = re.compile(r"^\| +(\d{1,4}) +(?:\S+ +\S+ +)?(\d{1,9}) +([CGM+]{1,3}) +(\S(?: ?\S){0,60}) +(\d{1,9})MiB *\|")
 
 
 def smi_table(lines: Sequence[Line]) -> Table | None:
@@ -96,5 +97,5 @@ def chosen_card(lines: Sequence[Line]) -> int:
     """The card that the run was told to use; 0, which CUDA takes by itself, where it was told nothing."""
     for line in reversed(lines):
         if found := _CHOSEN.search(line.text[:4000]):
-            return int(next(group for group in found.groups() if group))
+            return whole(next(group for group in found.groups() if group)) or 0
     return 0

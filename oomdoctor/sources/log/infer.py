@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from oomdoctor.case import Fact, Text, Value
+from oomdoctor.sources.log.figures import whole
 
 _SIZE = re.compile(r"(?<![\dx.])(\d{1,3}(?:\.\d{1,2})?)[bB](?![a-zA-Z])")
 
@@ -16,6 +17,7 @@ _LORA_SHARE = 0.20
 # which leaves 0.51 (65B) to 0.67 (7B with a vocabulary of 256 000) of the size in the model's name; an unpacked model
 # has 0.93 (32.5B called 35B) to 1.2 of it.
 _PACKED = (0.45, 0.72)
+_LEAST_PERCENT = 0.1  # shares are printed with one decimal
 
 
 def facts_from(facts: Sequence[Fact]) -> list[Fact]:
@@ -110,7 +112,8 @@ def _method(known: Mapping[str, Value]) -> Iterator[Inferred]:
 
 def _packed(known: Mapping[str, Value]) -> Iterator[Inferred]:
     every, named = _number(known, "log.all_parameters"), _SIZE.search(str(known.get("model", "")))
-    if every and named and _PACKED[0] <= every / (float(named[1]) * 1e9) <= _PACKED[1]:
+    size = float(named[1]) * 1e9 if named else 0.0
+    if every and named and _PACKED[0] * size <= every <= _PACKED[1] * size:
         reason = _reason("packed", all=int(every), size=named[1])
         yield "quantization", "nf4", "log.all_parameters", reason
 
@@ -143,7 +146,7 @@ def _length(known: Mapping[str, Value]) -> Iterator[Inferred]:
 def _host_memory(known: Mapping[str, Value]) -> Iterator[Inferred]:
     """DeepSpeed prints what is used and its share of all; GB there is 1024^3 bytes."""
     used, share = _number(known, "log.host_used_gib"), _number(known, "log.host_used_percent")
-    if used and share:
+    if used and share and share >= _LEAST_PERCENT:
         total = round(100 * used / share)
         yield "host_ram_gib", float(total), "log.host_used_gib", _reason("host_share", used=used, share=share / 100)
 
@@ -151,7 +154,7 @@ def _host_memory(known: Mapping[str, Value]) -> Iterator[Inferred]:
 def _checkpoint_dtype(known: Mapping[str, Value]) -> Iterator[Inferred]:
     """From 5.0 on transformers loads a model in its checkpoint's dtype; before, in float32."""
     version, dtype = str(known.get("versions.transformers", "")), known.get("log.checkpoint_dtype")
-    if dtype and version.partition(".")[0].isdigit() and int(version.partition(".")[0]) >= 5:
+    if dtype and (whole(version.partition(".")[0]) or 0) >= 5:
         yield "torch_dtype", dtype, "log.checkpoint_dtype", _reason("checkpoint_dtype", version=version)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from oomdoctor import knowledge
 from oomdoctor.case import Value
+from oomdoctor.sources.log.figures import number, whole
 from oomdoctor.sources.log.page import Finding, Page
 from oomdoctor.sources.log.values import clean, typed
 
@@ -95,20 +96,26 @@ def _value(key: str, template: str, groups: Mapping[str, str], reader: str | Non
             return None
     if text is None:
         return None
-    return _READERS[reader](text) if reader else typed(key, text)
+    if reader is None:
+        return typed(key, text)
+    read = _READERS[reader](text)
+    return None if read is None else typed(key, str(read))
 
 
-def _gib_as_mib(text: str) -> int:
-    return round(float(text.replace(",", ".")) * 1024)
+def _gib_as_mib(text: str) -> int | None:
+    size = number(text.replace(",", "."))
+    return None if size is None else round(size * 1024)
 
 
-def _mib(text: str) -> int:
-    return int(float(text))
+def _mib(text: str) -> int | None:
+    size = number(text)
+    return None if size is None else int(size)
 
 
-def _sm(text: str) -> float:
+def _sm(text: str) -> float | None:
     """`120` of `sm_120` is compute capability 12.0."""
-    return int(text) / 10
+    digits = whole(text)
+    return None if digits is None else digits / 10
 
 
 def _list_length(text: str) -> int:
@@ -116,7 +123,7 @@ def _list_length(text: str) -> int:
 
 
 # What a number needs before it is a value of the key.
-_READERS: Mapping[str, Callable[[str], Value]] = {
+_READERS: Mapping[str, Callable[[str], int | float | None]] = {
     "gib_as_mib": _gib_as_mib,
     "mib": _mib,
     "sm": _sm,

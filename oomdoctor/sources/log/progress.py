@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from oomdoctor import knowledge
+from oomdoctor.sources.log.figures import process, whole
 from oomdoctor.sources.log.lines import Line
 from oomdoctor.sources.log.sheet import Sheet
 
@@ -54,7 +55,7 @@ def step_of(text: str) -> int | None:
     for pattern, entry in _steps():
         found = pattern.search(text) if "value" not in entry else None
         if found and (not entry.get("bar") or _is_step_bar(text[: found.start()], entry["words"])):
-            return int(found[1])
+            return whole(found[1])
     return None
 
 
@@ -85,8 +86,8 @@ def _counts(sheet: Sheet, entry: Mapping[str, Any]) -> Iterator[tuple[int, int]]
     pattern = re.compile(entry["find"])
     for at in sorted({at for anchor in entry["anchors"] for at in sheet.lines_with(anchor)}):
         if found := pattern.search(sheet.lines[at].text[:8000]):
-            number = 1 if entry.get("one") else next(int(group) for group in found.groups() if group)
-            if number >= entry.get("least", 0):
+            number = 1 if entry.get("one") else next((process(group) for group in found.groups() if group), None)
+            if number is not None and number >= entry.get("least", 0):
                 yield number + entry.get("plus", False), at
 
 
@@ -98,8 +99,9 @@ def _of_banner(sheet: Sheet) -> tuple[int, int] | None:
         start = sheet.line_at(place)
         for at in range(start, min(start + 14, len(sheet.lines))):
             for name, pattern in _BANNER.items():
-                if found := pattern.search(sheet.lines[at].text):
-                    values[name], where = int(found[1].replace(",", "")), at
+                found = pattern.search(sheet.lines[at].text)
+                if found and (value := whole(found[1])) is not None:
+                    values[name], where = value, at
     if len(values) < 3 or not values["micro"] * values["accumulation"]:
         return None
     count, rest = divmod(values["total"], values["micro"] * values["accumulation"])

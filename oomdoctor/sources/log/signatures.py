@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 
 from oomdoctor import knowledge
 from oomdoctor.case import EMPTY, Holder
+from oomdoctor.sources.log.figures import number, whole
 from oomdoctor.sources.log.sheet import Sheet
 from oomdoctor.units import GIB, parse_size
 
@@ -186,24 +187,36 @@ def _fields(groups: Mapping[str, str]) -> dict[str, int]:
         if name.rstrip("0123456789") in FIELDS and value is not None:
             fields[FIELDS[name.rstrip("0123456789")]] = value
     if "shape" in groups and "dtype" in groups:
-        fields["requested_bytes"] = _tensor_bytes(groups["shape"], groups["dtype"])
+        size = _tensor_bytes(groups["shape"], groups["dtype"])
+        fields |= {} if size is None else {"requested_bytes": size}
     return fields
 
 
 def _value(text: str, kind: str) -> int | None:
     if kind == "int":
-        return int(text.replace(",", ""))
+        return whole(text)
+    value = _gib(text) if kind == "gib" else _size(text)
+    return value if value is not None and value < NO_FIGURE else None
+
+
+def _gib(text: str) -> int | None:
+    value = number(text)
+    return None if value is None else round(value * GIB)
+
+
+def _size(text: str) -> int | None:
     try:
-        value = round(float(text) * GIB) if kind == "gib" else parse_size(text + "B" * text.endswith("i"))
-    except (ValueError, OverflowError):
+        return parse_size(text + "B" * text.endswith("i"))
+    except ValueError:
         return None
-    return value if value < NO_FIGURE else None
 
 
-def _tensor_bytes(shape: str, dtype: str) -> int:
+def _tensor_bytes(shape: str, dtype: str) -> int | None:
     size = _ELEMENT.get(dtype, 4)
     for side in shape.split(","):
-        size *= int(side) if side.isdigit() else 1
+        size *= whole(side) or 1
+        if size >= NO_FIGURE:
+            return None
     return size
 
 
@@ -251,8 +264,12 @@ def _processes(entry: Mapping[str, Any], text: str) -> tuple[int | None, tuple[H
         return None, ()
     own = compiled(entry["own"], True).search(text)
     others = compiled(entry["process"], True).finditer(text)
-    holders = tuple(Holder(int(one["pid__int"]), _value(one["bytes__size"], "size")) for one in others)
-    return (_value(own["bytes__size"], "size") if own else None), holders
+    holders: dict[int, Holder] = {}  # torch lists a process once for each context of it that NVML shows
+    for one in others:
+        pid = whole(one["pid__int"])
+        if pid is not None:
+            holders.setdefault(pid, Holder(pid, _value(one["bytes__size"], "size")))
+    return (_value(own["bytes__size"], "size") if own else None), tuple(holders.values())
 
 
 @cache

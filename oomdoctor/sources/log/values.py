@@ -7,6 +7,7 @@ import re
 from oomdoctor import fields
 from oomdoctor.case import Value
 from oomdoctor.fields import FIELDS
+from oomdoctor.sources.log.figures import number
 
 _NOTHING = frozenset({"", "none", "null", "~", "nan", "unset", "...", "n/a"})
 _ENUM_REPR = re.compile(r"<\w+(?:\.\w+)?: ['\"]?([\w.+-]+)['\"]?>")
@@ -48,13 +49,15 @@ def typed(key: str, text: str) -> Value | None:
 
 
 def free(text: str) -> Value:
-    """A number, a flag or the text itself."""
+    """A number, a flag or the text itself, as of a number beyond all sense."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     if not _NUMBER.fullmatch(text):
         return text
-    number = float(text.replace("_", ""))
-    return int(number) if number == int(number) and abs(number) < 1e18 else number
+    value = number(text)
+    if value is None:
+        return text
+    return int(value) if value == int(value) else value
 
 
 def names(text: str) -> list[str]:

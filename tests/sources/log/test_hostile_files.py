@@ -131,6 +131,15 @@ def test_of_thousands_of_rank_logs_the_one_that_failed_is_read(tmp_path: Path) -
     assert (crash.kind, crash.world_size, crash.ranks_failed) == ("cuda_oom", 5000, 1)
 
 
+def test_an_unreadable_file_among_rank_logs_does_not_hide_the_others(tmp_path: Path) -> None:
+    (tmp_path / "rank0.log.gz").write_bytes(gzip.compress(OOM.encode() * 9)[:40])
+    (tmp_path / "rank1.log").write_text("step\n" + OOM)
+    crash = read_log(str(tmp_path)).crash
+    assert crash is not None and crash.kind == "cuda_oom"
+    (tmp_path / "rank1.log").unlink()
+    assert refused(str(tmp_path)) == "cut_archive"
+
+
 def test_many_logs_share_the_room_of_a_few() -> None:
     assert room_of(1) == room_of(8) == FULL
     assert 64 * (room_of(64).head + room_of(64).tail) == 8 * (HEAD + TAIL)

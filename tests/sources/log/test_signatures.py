@@ -97,3 +97,42 @@ def test_a_proof_names_the_line_of_each_figure() -> None:
     assert crash is not None
     assert crash.proof["requested_bytes"] == 1
     assert crash.proof["kind"] == crash.line == 3
+
+
+def test_the_end_of_a_long_line_is_read_too() -> None:
+    """A command that failed is printed in full before its exit code."""
+    crash = crash_of(
+        "subprocess.CalledProcessError: Command '['python', 'train.py'" + ", '--data', 'x'" * 400
+        + "]' died with <Signals.SIGKILL: 9>."
+    )  # fmt: skip
+    assert crash is not None and crash.kind == "host_oom_killed"
+
+
+def test_a_message_that_lists_a_hundred_processes_is_read_to_its_end() -> None:
+    others = " ".join(f"Process {4000 + n} has {300 + n}.00 MiB memory in use." for n in range(100))
+    crash = crash_of(
+        f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has a total capacity of "
+        f"79.15 GiB of which 1.00 GiB is free. {others} Including non-PyTorch memory, this process has 20.00 GiB "
+        f"memory in use. 60.00 GiB allowed; Of the allocated memory 18.00 GiB is allocated by PyTorch, with 1.00 GiB "
+        f"allocated in private pools (e.g., CUDA Graphs), and 1.50 GiB is reserved by PyTorch but unallocated."
+    )
+    assert crash is not None
+    assert len(crash.other_processes) == 100
+    assert (crash.own_process_bytes, crash.allowed_bytes) == (20 * 1024**3, 60 * 1024**3)
+    assert (crash.private_pool_bytes, crash.reserved_unallocated_bytes) == (1024**3, 1536 * 1024**2)
+
+
+def test_a_message_cut_off_by_the_next_one_does_not_take_its_figures() -> None:
+    head = (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {}.00 GiB. GPU {} has a total capacity of 8 GiB"
+    )
+    tail = (
+        " of which 1.00 GiB is free. Of the allocated memory 18.00 GiB is allocated by PyTorch, and 1.50 GiB is "
+        "reserved by PyTorch but unallocated."
+    )
+    crash = crash_of(head.format(2, 0) + " of which 3.00 GiB is free. Process 1\n" + head.format(5, 1) + tail)
+    assert crash is not None
+    assert (crash.gpu_index, crash.requested_bytes, crash.allocated_bytes) in (
+        (0, 2 * 1024**3, None),
+        (1, 5 * 1024**3, 18 * 1024**3),
+    )
