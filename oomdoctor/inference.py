@@ -36,11 +36,16 @@ def model_by_size(facts: Facts) -> list[Fact]:
     counted = whole or trained
     if counted is None:
         return []
-    adapter = int(str(trained.value)) if whole and trained and whole.value != trained.value else 0
-    count = int(str(counted.value)) - adapter
-    names = models_of_size(count)
+    adapter = _count(trained) if whole and trained and whole.value != trained.value else 0
+    count = (_count(counted) or 0) - (adapter or 0)
+    names = models_of_size(count) if count > 0 else []
     reason = Text("texts/doctor.model_by_size", {"count": count, "names": names})
     return [Fact("model", names[0], counted.source, reason)] if names else []
+
+
+def _count(fact: Fact) -> int | None:
+    """The whole number of a fact; a log may print any other thing in its place."""
+    return int(fact.value) if isinstance(fact.value, (int, float)) else None
 
 
 def adapter_by_count(facts: Facts, price: Price) -> list[Fact]:
@@ -54,8 +59,8 @@ def adapter_by_count(facts: Facts, price: Price) -> list[Fact]:
         return []
     if not rank.assumed and not targets.assumed:
         return []
-    count = int(str(counted.value)) * (2 if facts.get("log.trainable_is_half") else 1)
-    found = list(_adapters(facts, count, price))
+    count = (_count(counted) or 0) * (2 if facts.get("log.trainable_is_half") else 1)
+    found = list(_adapters(facts, count, price)) if count > 0 else []
     if not found:
         return []
     names, size = found[0]
@@ -167,7 +172,7 @@ def _length_of_use(fact: Fact, facts: Facts, crash: Crash, price: Price) -> Fact
     bill below that."""
     if crash.allocated_bytes is None or crash.requested_bytes is None:
         return None
-    least, guess = crash.allocated_bytes + crash.requested_bytes, int(str(fact.value))
+    least, guess = crash.allocated_bytes + crash.requested_bytes, _count(fact) or 0
     for tokens in _LENGTHS:
         bill = price({**facts.values(), "max_length": tokens}) if tokens >= guess else None
         if bill is not None and allocated_at(bill, crash.phase) >= least:

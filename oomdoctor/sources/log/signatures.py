@@ -207,7 +207,7 @@ def _gib(text: str) -> int | None:
 def _size(text: str) -> int | None:
     try:
         return parse_size(text + "B" * text.endswith("i"))
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 
