@@ -29,13 +29,21 @@ def make_plans(rules: Iterable[Rule], settings: Settings, pricing: Pricing) -> d
     """
     rules = list(rules)
     plans = {prefer: make_plan(rules, settings, pricing, prefer) for prefer in PREFERENCES}
+    whole = make_plan([rule for rule in rules if rule.cost.data == "none"], settings, pricing, "fastest")
+    if whole.fits:  # cutting samples is always quick; it is no plan to compare with while another fits
+        plans["fastest"] = whole
     fitting = [plan for plan in plans.values() if plan.fits]
     if fitting and plans["ladder"].fits is False:
         plans["ladder"] = fitting[0]._replace(prefer="ladder")
     if fitting:
-        quickest = min(fitting, key=lambda plan: sum(plan.time_factor))
+        quickest = min((plan for plan in plans.values() if plan.fits), key=_haste)
         plans["fastest"] = quickest._replace(prefer="fastest")
     return plans
+
+
+def _haste(plan: Plan) -> tuple[bool, float]:
+    """Least added time, and no data dropped where that can be helped."""
+    return any(step.rule.cost.data != "none" for step in plan.steps), sum(plan.time_factor)
 
 
 def make_plan(rules: Iterable[Rule], settings: Settings, pricing: Pricing, prefer: str = "ladder") -> Plan:
@@ -174,8 +182,10 @@ def _useless(step: Step, settings: Settings, pricing: Pricing) -> Text | None:
     peak, saves = needed_bytes(bill), step.saves_bytes or 0
     if _free_gain(step.rule) and saves >= -TOLERABLE * peak:
         return None
-    if usable is not None and _states(bill) > usable and _states(step.bill_after) >= _states(bill):
-        return Text("texts/plan.cannot_help", {"states": _states(bill), "usable": usable})
+    states = _states(bill)
+    if usable is not None and states > usable:  # first of all they must come down, whatever activations do
+        helps = _states(step.bill_after) <= (1 - NEGLIGIBLE_OF_PEAK) * states
+        return None if helps else Text("texts/plan.cannot_help", {"states": states, "usable": usable})
     missing = peak - usable if usable is not None else peak
     if saves > 0 and (saves >= NEGLIGIBLE_OF_PEAK * peak or saves >= NEGLIGIBLE_OF_MISSING * missing):
         return None

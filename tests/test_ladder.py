@@ -180,3 +180,16 @@ def test_an_assumed_value_is_not_shown_as_the_old_one() -> None:
     stated = blind._replace(assumed={})
     (step,) = make_plan([rule], known, stated).steps
     assert (step.change, step.before) == ({batch: 4, accumulation: 2}, known)
+
+
+def test_against_the_states_what_lowers_them_counts_even_if_the_peak_rises() -> None:
+    """An adapter frees 40 GiB of states and lets activations grow by 50; then a smaller batch can do its work."""
+    rules = [_rule("batch", 1, a=1), _rule("lora", 8, b=1), _rule("offload", 9, c=1)]
+
+    def bill(settings: Settings) -> Bill:
+        weights = 5 if settings["c"] else 15 if settings["b"] else 55
+        activations = (60 + 50 * settings["b"]) * (0.05 if settings["a"] else 1)
+        return _bill(weights + activations, activations / (weights + activations))
+
+    plan = make_plan(rules, {"a": 0, "b": 0, "c": 0}, Pricing(bill=bill, usable=lambda settings: 24 * GIB))
+    assert (plan.rules, plan.fits) == (("lora", "batch"), True)
