@@ -8,7 +8,7 @@ from typing import NamedTuple
 from oomdoctor.case import Crash, UserError
 from oomdoctor.sources.log.clean import clean_lines
 from oomdoctor.sources.log.figures import process
-from oomdoctor.sources.log.folder import log_files
+from oomdoctor.sources.log.folder import Logs, log_files
 from oomdoctor.sources.log.lines import Line
 from oomdoctor.sources.log.reader import read_regions
 from oomdoctor.sources.log.sheet import sheet_of
@@ -32,18 +32,28 @@ def read_log(path: str) -> LogReading:
 
     Raises UserError where there is nothing to read: missing, unreadable, no text, a folder without logs.
     """
-    lines = _folder_lines(path) if path != "-" and os.path.isdir(path) else clean_lines(read_regions(path))
+    if path != "-" and os.path.isdir(path):
+        return _read_folder(path, log_files(path))
+    lines = clean_lines(read_regions(path))
     return LogReading(tell(sheet_of(lines)), tuple(lines))
 
 
-def _folder_lines(folder: str) -> list[Line]:
+def _read_folder(folder: str, logs: Logs) -> LogReading:
+    """Where each log that speaks of memory and was read is one of a rank that failed, those left out are too."""
+    lines = _folder_lines(folder, logs.paths)
+    crash = tell(sheet_of(lines))
+    if crash is not None and logs.beside and crash.fatal and (crash.ranks_failed or 0) >= logs.telling:
+        crash = crash._replace(ranks_failed=(crash.ranks_failed or 0) + logs.beside)
+    return LogReading(crash, tuple(lines))
+
+
+def _folder_lines(folder: str, paths: list[str]) -> list[Line]:
     """The lines of all logs of a folder. Where a line names no rank, the file's name may.
 
     A file among them that cannot be read is left out; raises its UserError where that leaves none.
     """
     lines: list[Line] = []
     refused: list[UserError] = []
-    paths = log_files(folder)
     room = room_of(len(paths))
     for path in paths:
         rank = rank_of(os.path.relpath(path, folder))

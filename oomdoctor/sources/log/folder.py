@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from typing import NamedTuple
 
 from oomdoctor.sources.log.reader import error_of
-from oomdoctor.sources.log.sieve import BEFORE, NEEDLE
+from oomdoctor.sources.log.sieve import BEFORE, MIB, NEEDLE
 
 LOGS_AT_MOST = 64
+SCANNED_AT_MOST = 4096 * MIB  # of all logs together: a few seconds of searching
 FILES_AT_MOST = 20_000  # of a folder that are looked at: the largest jobs have about as many ranks
 
 
-def log_files(folder: str) -> list[str]:
-    """The logs in a folder of rank logs, at most LOGS_AT_MOST, in natural order. Raises UserError where there is none.
+class Logs(NamedTuple):
+    """paths: the logs to read, in natural order. telling: how many of them speak of memory. beside: how many more do,
+    which are left out."""
+
+    paths: list[str]
+    telling: int = 0
+    beside: int = 0
+
+
+def log_files(folder: str) -> Logs:
+    """The logs in a folder of rank logs, at most LOGS_AT_MOST. Raises UserError where there is none.
 
     torchrun's `--log-dir` nests them (`attempt_0/3/stderr.log`), so folders are searched a few levels deep. Of very
-    many, the first and the last one are taken, and of the rest those whose ends speak of memory before the others.
+    many, the first and the last one are taken, and of the rest those that speak of memory before the others.
     """
     found: list[str] = []
     try:
@@ -26,19 +37,34 @@ def log_files(folder: str) -> list[str]:
     if not found:
         raise error_of(folder, "no_logs")
     found.sort(key=_natural)
-    return found if len(found) <= LOGS_AT_MOST else _chosen(found)
+    return Logs(found) if len(found) <= LOGS_AT_MOST else _chosen(found)
 
 
-def _chosen(paths: list[str]) -> list[str]:
-    order = sorted(range(1, len(paths) - 1), key=lambda at: (not _end_tells(paths[at]), at))
-    return [paths[at] for at in sorted([0, *order[: LOGS_AT_MOST - 2], len(paths) - 1])]
+def _chosen(paths: list[str]) -> Logs:
+    most = max(BEFORE, SCANNED_AT_MOST // len(paths))
+    telling = [at for at, path in enumerate(paths) if _tells(path, most)]
+    ends = [0, len(paths) - 1]
+    order = dict.fromkeys([*ends, *telling, *range(len(paths))])
+    taken = sorted(list(order)[:LOGS_AT_MOST])
+    read = len({*taken} & {*telling})
+    return Logs([paths[at] for at in taken], read, len(telling) - read)
 
 
-def _end_tells(path: str) -> bool:
-    """Whether the last bytes of a log speak of memory."""
+def _tells(path: str, most: int) -> bool:
+    """Whether a log speaks of memory, its end being looked at first, then so many bytes of it from the start."""
     with suppress(OSError), open(path, "rb") as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - BEFORE))
-        return NEEDLE in file.read(BEFORE)
+        if NEEDLE in file.read(BEFORE):
+            return True
+        file.seek(0)
+        before = b""
+        for _ in range(0, most, MIB):
+            chunk = file.read(MIB)
+            if NEEDLE in before + chunk:
+                return True
+            if len(chunk) < MIB:
+                return False
+            before = chunk[-len(NEEDLE) :]
     return False
 
 

@@ -22,12 +22,20 @@ CONTEXT = 600 * MIB
 NEAR_PID = 64  # a launcher starts its ranks one after another
 
 
-def others_of(hit: Hit) -> tuple[Holder, ...]:
-    """The processes that the message lists, without the crashed program itself."""
-    if hit.own_bytes is not None:
-        return tuple(_named(holder, None) for holder in hit.processes)
-    myself = _myself(hit)
+def others_of(hit: Hit, writer: str | None = None) -> tuple[Holder, ...]:
+    """The processes that the message lists, without the crashed program itself. writer: of the line, `pid=44419`."""
+    myself = next((holder for holder in hit.processes if writer == f"pid={holder.pid}"), None)
+    if hit.own_bytes is None:
+        myself = myself or _myself(hit)
+    elif myself is None:
+        return tuple(_named(holder, None) for holder in hit.processes if not _is_own(holder, hit))
     return tuple(_named(holder, myself) for holder in hit.processes if holder is not myself)
+
+
+def _is_own(holder: Holder, hit: Hit) -> bool:
+    """Whether a listed process is the program once more: of its size, where the card could not hold both."""
+    own, used = hit.own_bytes or 0, hit.fields.get("total_bytes", 0) - hit.fields.get("free_bytes", 0)
+    return own > 0 and holder.bytes is not None and abs(holder.bytes - own) <= ROUNDING < holder.bytes + own - used
 
 
 def _named(holder: Holder, myself: Holder | None) -> Holder:

@@ -42,8 +42,8 @@ def read_regions(path: str, room: Room = FULL) -> list[Region]:
 
 def error_of(path: str, problem: str, **values: str) -> UserError:
     """What to say of a path that cannot be read; PROBLEM names the words of rules/texts/log."""
-    values = {"path": path, **values}
-    return UserError(path, Text(f"texts/log.{problem}", values), Text(f"texts/log.{problem}_hint", values))
+    said: dict[str, object] = {"path": Text("texts/log.standard_input") if path == "-" else path, **values}
+    return UserError(path, Text(f"texts/log.{problem}", said), Text(f"texts/log.{problem}_hint", said))
 
 
 def _standard_input() -> BinaryIO:

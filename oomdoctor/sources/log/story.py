@@ -93,7 +93,7 @@ def _crash(sheet: Sheet, failure: Failure, failures: Sequence[Failure], recovere
         line=sheet.lines[hit.first].number,
         text=_text(sheet, hit),
         own_process_bytes=hit.own_bytes,
-        other_processes=holders.others_of(hit),
+        other_processes=holders.others_of(hit, sheet.lines[hit.first].writer),
         ranks_failed=_ranks_failed(sheet, failure, failures),
         world_size=world[0] if world else None,
         step=step[0] if step else None,

@@ -77,6 +77,10 @@ def test_a_pipe_is_read_however_late_its_writer_is(
 def test_a_closed_standard_input_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", None)
     assert refused("-") == "unreadable"
+    with pytest.raises(UserError) as error:
+        read_log("-")
+    assert "Standard input" in render(error.value.message, "en")
+    assert "标准输入" in render(error.value.message, "zh")
 
 
 def test_an_input_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,18 +121,34 @@ def test_links_in_circles_do_not_repeat_the_logs_of_a_folder(tmp_path: Path) -> 
     for name in ("one", "two", "three"):
         (tmp_path / "a" / name).symlink_to(tmp_path)
     (tmp_path / "a" / "broken.log").symlink_to(tmp_path / "a" / "broken.log")
-    assert [os.path.basename(path) for path in log_files(str(tmp_path))] == ["rank0.log"]
+    assert [os.path.basename(path) for path in log_files(str(tmp_path)).paths] == ["rank0.log"]
 
 
 def test_of_thousands_of_rank_logs_the_one_that_failed_is_read(tmp_path: Path) -> None:
     for rank in range(5000):
         (tmp_path / f"rank{rank}.log").write_text("step\n")
     (tmp_path / "rank3210.log").write_text("step\n" + OOM)
-    files = log_files(str(tmp_path))
+    files = log_files(str(tmp_path)).paths
     assert len(files) == LOGS_AT_MOST < 5000 < FILES_AT_MOST
     crash = read_log(str(tmp_path)).crash
     assert crash is not None
     assert (crash.kind, crash.world_size, crash.ranks_failed) == ("cuda_oom", 5000, 1)
+
+
+def test_the_rank_that_failed_long_before_its_logs_end_is_found_among_many(tmp_path: Path) -> None:
+    for rank in range(128):
+        (tmp_path / f"rank{rank}.log").write_text("step\n")
+    (tmp_path / "rank100.log").write_text("step\n" + OOM + "still waiting for the others\n" * 80_000)
+    (tmp_path / "rank²_try.log").write_text("step\n")
+    crash = read_log(str(tmp_path)).crash
+    assert crash is not None and (crash.kind, crash.ranks_failed) == ("cuda_oom", 1)
+
+
+def test_of_thousands_that_failed_all_are_counted(tmp_path: Path) -> None:
+    for rank in range(1000):
+        (tmp_path / f"rank{rank}.log").write_text("step\n" + OOM)
+    crash = read_log(str(tmp_path)).crash
+    assert crash is not None and (crash.world_size, crash.ranks_failed) == (1000, 1000)
 
 
 def test_an_unreadable_file_among_rank_logs_does_not_hide_the_others(tmp_path: Path) -> None:
