@@ -207,12 +207,18 @@ def _pruned(plan: Plan, settings: Settings, pricing: Pricing) -> Plan:
     now fits. Rules are applied anew without the dropped one, since a later step may rest on an earlier one."""
     plan = _replayed(plan, [step.rule for step in plan.steps], settings, pricing)
     for step in sorted(plan.steps, key=lambda step: _dearness(step.rule, plan.prefer), reverse=True):
-        if step.rule.priced and not _free_gain(step.rule):
+        if step.rule.priced and (not _free_gain(step.rule) or _is_overtaken(step, plan)):
             rest = [other.rule for other in plan.steps if other.rule is not step.rule]
             trial = _replayed(plan, rest, settings, pricing)
             if trial.fits:
                 return _pruned(trial, settings, pricing)
     return plan
+
+
+def _is_overtaken(step: Step, plan: Plan) -> bool:
+    """Whether later steps set anew all that this one changes: sdpa, and then flash-attention."""
+    later = plan.steps[plan.steps.index(step) + 1 :]
+    return bool(step.change) and all(any(key in other.change for other in later) for key in step.change)
 
 
 def _dearness(rule: Rule, prefer: str) -> tuple[float, float]:

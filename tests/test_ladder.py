@@ -193,3 +193,13 @@ def test_against_the_states_what_lowers_them_counts_even_if_the_peak_rises() -> 
 
     plan = make_plan(rules, {"a": 0, "b": 0, "c": 0}, Pricing(bill=bill, usable=lambda settings: 24 * GIB))
     assert (plan.rules, plan.fits) == (("lora", "batch"), True)
+
+
+def test_a_repair_that_a_later_step_overtakes_is_dropped() -> None:
+    """sdpa, and then flash-attention: the first would be undone at once."""
+    gain = Cost(time=(-0.3, 0.0))
+    sdpa = Rule("sdpa", 0.5, _WORDS, _WORDS, {"attention": "eager"}, {"attention": "sdpa"}, gain)
+    flash = _rule("flash", 5, {"attention": {"in": ["eager", "sdpa"]}}, attention="flash")
+    prices = {"eager": 40, "sdpa": 28, "flash": 20}
+    plan = make_plan([sdpa, flash], {"attention": "eager"}, _pricing(lambda s: prices[s["attention"]]))
+    assert plan.rules == ("flash",)
