@@ -208,7 +208,8 @@ def _correction(case: Case, settings: Settings, architecture: Architecture | Non
     bill = _bill(case, settings, architecture, Correction())
     if bill is None:
         return Correction()
-    line = calibration.unexplained(bill, machines.usable_bytes(settings), case.crash, settings)
+    at_crash = {**settings, "machine.own_leftover_bytes": 0}  # what is left of the crashed run was the run itself
+    line = calibration.unexplained(bill, machines.usable_bytes(at_crash), case.crash, settings)
     return Correction(calibration.measured_share(bill, settings), line)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from oomdoctor.case import SOURCES, Case, Crash, Fact, Gpu, Machine, Text, UserError, Value
 from oomdoctor.diagnosis import UNLISTED_DESKTOP, foreign_bytes, fragmentation_of, idle_bytes, unlisted_bytes
+from oomdoctor.fields import MACHINE
 from oomdoctor.memory.lines import Line, Range
 from oomdoctor.units import GIB, MIB
 
@@ -119,7 +120,7 @@ def settings_of(case: Case) -> dict[str, Value]:
     for key, fact in (("machine.compute_capability", "gpus.compute_capability"), ("machine.gpus", "gpus.count")):
         if case.facts.get(fact) is not None:
             settings[key] = case.facts.get(fact)
-    settings.update(_held(case))
+    settings.update({**_held(case), **_stated(case)})
     if case.crash is not None and case.crash.allowed_bytes:
         settings["machine.cap_bytes"] = case.crash.allowed_bytes
     if case.facts.get("log.os"):
@@ -133,12 +134,25 @@ def settings_of(case: Case) -> dict[str, Value]:
     return settings
 
 
+def _stated(case: Case) -> dict[str, Value]:
+    """What a person says of the card."""
+    facts = (case.facts.won[key] for key in MACHINE if key in case.facts.won)
+    return {fact.key: fact.value for fact in facts if fact.rank < SOURCES.index("log")}
+
+
 def _held(case: Case) -> dict[str, Value]:
-    """Who holds the card. A crash tells of its own moment; the live reading stands in where there was none."""
+    """Who holds the card. A crash tells of its own moment; what the live reading adds is what the next run will meet: a
+    desktop where the log does not tell of one, and processes of this user that are still there."""
+    now = _held_now(case.machine.gpu)
     at_crash = foreign_bytes(case.crash)
-    if at_crash is not None:
-        return {"machine.foreign_bytes": at_crash, **_desktop_at_crash(case.crash)}
-    gpu = case.machine.gpu
+    if at_crash is None:
+        return now
+    still_there = {key: value for key, value in now.items() if key != "machine.foreign_bytes"}
+    return {**still_there, "machine.foreign_bytes": at_crash, **_desktop_at_crash(case.crash)}
+
+
+def _held_now(gpu: Gpu | None) -> dict[str, Value]:
+    """What NVML shows on the card, nothing where it was not read."""
     if gpu is None:
         return {}
     held = {"machine.foreign_bytes": "other", "machine.own_leftover_bytes": "own"}
