@@ -5,14 +5,30 @@ from __future__ import annotations
 import sys
 
 from oomdoctor import __version__
+from oomdoctor.exits import DONE, INTERNAL, INTERRUPTED
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the program and give its exit code."""
     arguments = sys.argv[1:] if argv is None else argv
-    if arguments == ["--version"]:
-        print(f"oomdoctor {__version__}")
-        return 0
+    try:
+        return _version() if arguments == ["--version"] else _run(arguments)
+    except KeyboardInterrupt:  # before or after the command, which says something itself
+        return INTERRUPTED
+
+
+def _version() -> int:
+    try:
+        print(f"oomdoctor {__version__}", flush=True)
+    except OSError:
+        from oomdoctor.printing import abandon_output
+
+        abandon_output()
+        return INTERNAL
+    return DONE
+
+
+def _run(arguments: list[str]) -> int:
     import gc
 
     gc.set_threshold(100_000)  # nothing here makes cycles that matter in the tenth of a second that it runs

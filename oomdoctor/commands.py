@@ -7,12 +7,12 @@ from argparse import Namespace
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from oomdoctor import doctor, options
+from oomdoctor import doctor, options, printing
 from oomdoctor.case import Case, Fact, Machine, Text, UserError
 from oomdoctor.doctor import Findings
 from oomdoctor.exits import BAD_INPUT, DONE, INTERNAL, INTERRUPTED, LACKING, NO_OOM, NOTHING_FITS
-from oomdoctor.fields import parse_setting
-from oomdoctor.printing import console_of, print_bill, print_findings, print_json, refuse
+from oomdoctor.fields import facts_of_settings
+from oomdoctor.printing import complain, console_of, print_bill, print_findings, print_json, refuse
 from oomdoctor.report import document
 from oomdoctor.texts import render
 
@@ -24,6 +24,24 @@ if TYPE_CHECKING:
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and give its exit code: one sentence for bad input, never a traceback."""
     lang = options.language(arguments)
+    printing.prepare_output()
+    try:
+        code = _answered(arguments, lang)
+        printing.finish_output()
+        return code
+    except BrokenPipeError:  # whoever read us has gone; nothing is left to say
+        printing.abandon_output()
+        return DONE
+    except KeyboardInterrupt:
+        complain(render(Text("texts/cli.interrupted"), lang))
+        return INTERRUPTED
+    except Exception as error:
+        if printing.is_of_output(error):
+            return printing.refuse_to_print(error, lang)
+        return _internal(lang, "--json" in arguments, error)
+
+
+def _answered(arguments: Sequence[str], lang: str) -> int:
     try:
         chosen = options.parse(arguments, lang)
         chosen.stated = _stated(chosen)
@@ -31,28 +49,21 @@ def run(arguments: Sequence[str]) -> int:
         return _COMMANDS[chosen.command](chosen, lang)
     except UserError as error:
         return refuse(error, lang, "--json" in arguments)
-    except BrokenPipeError:
-        sys.stderr.close()  # whoever read us has gone; nothing is left to say
-        return DONE
-    except KeyboardInterrupt:
-        print(render(Text("texts/cli.interrupted"), lang), file=sys.stderr)
-        return INTERRUPTED
-    except Exception as error:
-        return _internal(lang, "--json" in arguments, error)
+    except SystemExit as end:  # argparse has printed its help
+        return int(end.code or DONE)
 
 
 def _stated(chosen: Namespace) -> list[Fact]:
     """What `--run` and `--set` say, in this order. Raises UserError, in a command that has no use for it as well."""
     card = doctor.read_card(chosen.run).facts.won.values() if chosen.run is not None else ()
-    settings = (parse_setting(setting) for setting in chosen.set)
-    return [*card, *(Fact(key, value, "set") for key, value in settings)]
+    return facts_of_settings(chosen.set, card)
 
 
 def _say_unused(chosen: Namespace, lang: str) -> None:
     names = options.unused(chosen)
     if names:
         said = render(Text("texts/cli.without_effect", {"command": chosen.command, "options": names}), lang)
-        print("oomdoctor:", said, file=sys.stderr)
+        complain(said)
 
 
 def _internal(lang: str, as_json: bool, error: Exception) -> int:
@@ -65,7 +76,7 @@ def _internal(lang: str, as_json: bool, error: Exception) -> int:
     try:
         return refuse(trouble, lang, as_json)
     except Exception:  # even the words cannot be read
-        print(f"oomdoctor: its own rules cannot be read: {error}", file=sys.stderr)
+        complain(f"its own rules cannot be read: {error}")
         return INTERNAL
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from oomdoctor.case import Lora, Run, Text, UserError, Value
+from oomdoctor.case import Fact, Lora, Run, Text, UserError, Value
 
 
 class Field(NamedTuple):
-    """kind: text | choice | count (integer, at least 1) | number | flag | names (a list of words).
+    """kind: text | choice | count (integer, at least 1) | bytes (integer, at least 0) | number | flag | names (words).
 
     choices: the values allowed (for `choice`). aliases: other spellings of a value.
     """
@@ -30,7 +30,7 @@ FIELDS: Mapping[str, Field] = {
     "model": _TEXT,
     "task": _choice("sft", "pretrain", "classification", "dpo", "kto", "orpo", "grpo", "ppo", "reward", "inference"),
     "framework": _TEXT,
-    "method": _choice("full", "lora", "freeze"),
+    "method": _choice("full", "lora", "freeze", qlora="lora"),
     "torch_dtype": _choice("float32", "float16", "bfloat16", **_DTYPES),
     "trainable_dtype": _choice("float32", "float16", "bfloat16", "float32-master", **_DTYPES),
     "mixed_precision": _choice("no", "fp16", "bf16", none="no", false="no"),
@@ -74,6 +74,11 @@ FIELDS: Mapping[str, Field] = {
     "measured.phase": _TEXT,
 }
 
+# What is not the run's but can be stated beside it: what others hold of each card, in bytes.
+MACHINE: Mapping[str, Field] = dict.fromkeys(
+    ("machine.foreign_bytes", "machine.own_leftover_bytes", "machine.desktop_bytes"), Field("bytes")
+)
+
 # Other names that people and frameworks use for a key.
 ALIASES: Mapping[str, str] = {
     "dtype": "torch_dtype",
@@ -82,6 +87,9 @@ ALIASES: Mapping[str, str] = {
 }
 
 _LARGEST = 10**12
+_LARGEST_BYTES = 10**15
+_WHOLE = {"count": (1, _LARGEST), "bytes": (0, _LARGEST_BYTES)}
+_FREE = ("versions.", "architecture.")
 _YES, _NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
@@ -95,7 +103,7 @@ class BadValue(ValueError):
 
 def parse(key: str, text: str | list[str]) -> Value:
     """The typed value of a key. Raises BadValue. `versions.*` and `architecture.*` keys are free."""
-    field = FIELDS.get(key)
+    field = FIELDS.get(key) or MACHINE.get(key)
     if field is None:
         return _free(text)
     if field.kind == "names":
@@ -126,8 +134,9 @@ def _number(key: str, field: Field, text: str) -> Value:
         number = float(text.replace("_", ""))
     except ValueError:
         raise BadValue(_bad("number", key, text)) from None
-    whole = field.kind == "count"
-    if not (1 if whole else 0) <= number <= _LARGEST or (whole and number != int(number)):
+    whole = field.kind in _WHOLE
+    low, high = _WHOLE.get(field.kind, (0, _LARGEST))
+    if not low <= number <= high or (whole and number != int(number)):
         raise BadValue(_bad(field.kind, key, text))
     return int(number) if whole else number
 
@@ -145,21 +154,52 @@ def _bad(kind: str, key: str, value: object, **values: object) -> Text:
     return Text(f"texts/fields.bad_{kind}", {"key": key, "value": value, **values})
 
 
+def facts_of_settings(settings: Iterable[str], card: Iterable[Fact] = ()) -> list[Fact]:
+    """The facts of a card and of the `--set key=value` beside it. Raises UserError."""
+    facts = [*card, *(Fact(key, value, "set", reason) for key, value, reason in map(_stated, settings))]
+    qlora = next((fact for fact in facts if fact.source == "set" and fact.reason == QLORA), None)
+    if qlora is not None and not any(fact.key == "quantization" and fact.value != "none" for fact in facts):
+        facts.append(Fact("quantization", "nf4", "set", QLORA))
+    return facts
+
+
+# `qlora` is no method of its own; quantization says the rest.
+QLORA = Text("texts/card.qlora")
+
+
+def _stated(setting: str) -> tuple[str, Value, Text | None]:
+    key, value = parse_setting(setting)
+    qlora = key == "method" and setting.partition("=")[2].strip().lower() == "qlora"
+    return key, value, QLORA if qlora else None
+
+
 def parse_setting(setting: str) -> tuple[str, Value]:
     """Key and value of one `--set key=value`. Raises UserError."""
     key, equals, text = setting.partition("=")
     key = ALIASES.get(key.strip(), key.strip())
-    known = key in FIELDS or key.startswith(("versions.", "architecture.", "machine."))
-    if not equals:
+    if not equals or not key:
         raise UserError(f"--set {setting}", Text("texts/fields.no_value"))
-    if not known:
-        near = nearest(key, FIELDS)
-        unknown = Text("texts/fields.unknown_key", {"key": key, "near": near})
-        raise UserError(f"--set {setting}", unknown if near else Text("texts/card.unknown_key", {"key": key}))
+    if key not in FIELDS and key not in MACHINE and not is_free(key):
+        raise UserError(f"--set {setting}", unknown_key(key, [*FIELDS, *ALIASES, *MACHINE]))
     try:
         return key, parse(key, text)
     except BadValue as error:
         raise UserError(f"--set {setting}", error.text) from None
+
+
+def is_free(key: str) -> bool:
+    """Whether the key may have any value: a version, or a key of a config.json."""
+    return key.startswith(_FREE) and not key.endswith(".")
+
+
+def unknown_key(key: str, names: list[str]) -> Text:
+    """That there is no such key, and which of the names look like it."""
+    near = nearest(key, names)
+    return Text("texts/fields.unknown_key", {"key": key, "near": near}) if near else _unlike(key)
+
+
+def _unlike(key: str) -> Text:
+    return Text("texts/card.unknown_key", {"key": key})
 
 
 def nearest(word: str, names: Mapping[str, object] | list[str]) -> list[str]:

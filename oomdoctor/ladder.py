@@ -25,7 +25,8 @@ _BATCH, _ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_st
 def make_plans(rules: Iterable[Rule], settings: Settings, pricing: Pricing) -> dict[str, Plan]:
     """The plans in all of PREFERENCES' orders, from the run as it is.
 
-    Where one order leads nowhere and another fits, the other's steps serve; a lossless plan only ever is lossless.
+    Where one order leads nowhere and another fits, the other's steps serve. A lossless plan only ever is lossless,
+    unless a run has failed and nothing lossless is known that can help: nobody is left without advice.
     """
     rules = list(rules)
     plans = {prefer: make_plan(rules, settings, pricing, prefer) for prefer in PREFERENCES}
@@ -38,7 +39,18 @@ def make_plans(rules: Iterable[Rule], settings: Settings, pricing: Pricing) -> d
     if fitting:
         quickest = min((plan for plan in plans.values() if plan.fits), key=_haste)
         plans["fastest"] = quickest._replace(prefer="fastest")
+    if pricing.circumstances.get("crash.happened"):
+        return {prefer: _advised(plan, plans["ladder"], settings, pricing) for prefer, plan in plans.items()}
     return plans
+
+
+def _advised(plan: Plan, ladder: Plan, settings: Settings, pricing: Pricing) -> Plan:
+    """A plan that leads nowhere, with the ladder's lossless advice that has no price, else with its first step."""
+    if plan.steps or plan.fits:
+        return plan
+    advice = [step.rule for step in ladder.steps if step.rule.lossless and not step.rule.priced]
+    advised = _replayed(plan, advice, settings, pricing)
+    return advised if advised.steps else _replayed(plan, [step.rule for step in ladder.steps[:1]], settings, pricing)
 
 
 def _haste(plan: Plan) -> tuple[bool, float]:
@@ -139,7 +151,7 @@ def _with_step(plan: Plan, step: Step) -> Plan:
 def _step(applied: Applied, settings: Settings, pricing: Pricing) -> Step:
     after = {**settings, **applied.change}
     was, now = pricing.bill(settings), pricing.bill(after)
-    facts = pricing.facts(settings)
+    facts, usable = pricing.facts(settings), pricing.usable(after)
     notes = tuple(text for when, text in applied.rule.notes if check(when, facts).applies)
     notes = tuple(Text(note.path, {**facts, **note.values}) for note in notes)
     step = Step(
@@ -147,7 +159,8 @@ def _step(applied: Applied, settings: Settings, pricing: Pricing) -> Step:
         change=applied.change,
         before=applied.before,
         bill_after=now,
-        fits=fits(now, pricing.usable(after)),
+        fits=fits(now, usable),
+        usable=usable,
         notes=notes,
     )
     if was is None or now is None or not applied.change:
@@ -157,8 +170,8 @@ def _step(applied: Applied, settings: Settings, pricing: Pricing) -> Step:
 
 def _freed(step: Step, settings: Settings, pricing: Pricing) -> int:
     """Bytes of the card that others give back through this step."""
-    before, after = pricing.usable(settings), pricing.usable({**settings, **step.change})
-    return 0 if before is None or after is None else after - before
+    before = pricing.usable(settings)
+    return 0 if before is None or step.usable is None else step.usable - before
 
 
 def _silence(rule: Rule, verdict: Verdict, facts: Settings) -> Text | None:

@@ -19,7 +19,8 @@ Settings = Mapping[str, Value]
 class Step(NamedTuple):
     """One rule of the plan, applied. bill_after, saves_bytes, fits are None where no bill could be made.
 
-    saves_bytes: what the run needs less of the card, and what others give back of it.
+    saves_bytes: what the run needs less of the card, and what others give back of it. usable: bytes that one card
+    offers to the run after this step.
     """
 
     rule: Rule
@@ -28,6 +29,7 @@ class Step(NamedTuple):
     bill_after: Bill | None = None
     saves_bytes: int | None = None
     fits: bool | None = None
+    usable: int | None = None
     how: tuple[How, ...] = ()
     notes: tuple[Text, ...] = ()  # what the numbers say about this step here
 

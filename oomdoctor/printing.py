@@ -2,18 +2,63 @@
 
 from __future__ import annotations
 
+import errno
+import io
+import os
 import sys
 from argparse import Namespace
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from oomdoctor.case import UserError
+from oomdoctor.case import Text, UserError
 from oomdoctor.doctor import Findings
+from oomdoctor.exits import INTERNAL
 from oomdoctor.report import document
 from oomdoctor.report.document import Document
-from oomdoctor.texts import render
+from oomdoctor.texts import plain, render
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+# What writing fails with where the output takes no more: a full disk or quota, a size limit, a device that is gone.
+_OF_OUTPUT = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
+
+
+def prepare_output() -> None:
+    """Let nothing that is printed fail for its letters: where a terminal has no Chinese, question marks stand."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+
+
+def finish_output() -> None:
+    """Hand over all that was printed. Raises OSError where the output takes no more."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def abandon_output() -> None:
+    """Drop what could not be printed, so that the interpreter does not try it again at its end."""
+    with suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def is_of_output(error: Exception) -> bool:
+    """Whether it was printing that failed: an error about a file that was opened names the file."""
+    return isinstance(error, OSError) and error.filename is None and error.errno in _OF_OUTPUT
+
+
+def refuse_to_print(error: Exception, lang: str) -> int:
+    """One sentence on stderr: standard output takes no more. Gives the exit code."""
+    abandon_output()
+    complain(render(Text("texts/cli.cannot_print", {"error": os.strerror(getattr(error, "errno", 0))}), lang))
+    return INTERNAL
+
+
+def complain(words: str) -> None:
+    """One line on stderr. Where that takes nothing either, the exit code must say it all."""
+    with suppress(OSError, ValueError):
+        print("oomdoctor:", words, file=sys.stderr)
 
 
 def refuse(error: UserError, lang: str, as_json: bool) -> int:
@@ -21,8 +66,8 @@ def refuse(error: UserError, lang: str, as_json: bool) -> int:
     if as_json:
         print_json(document.error_document(error, lang))
     hint = render(error.hint, lang)
-    words = [f"{error.reference}:", render(error.message, lang), hint]
-    print("oomdoctor:", " ".join(word for word in words if word), file=sys.stderr)
+    words = [f"{plain(error.reference)}:", render(error.message, lang), hint]
+    complain(" ".join(word for word in words if word))
     return error.exit_code
 
 
@@ -47,10 +92,14 @@ def print_bill(findings: Findings, chosen: Namespace, lang: str) -> None:
 
 
 def print_json(content: Document, indent: int | None = None) -> None:
-    """One document on one line, unless indented."""
+    """One document on one line, unless indented; all of it ASCII."""
     import json
 
-    print(json.dumps(content, ensure_ascii=True, indent=indent))
+    text = json.dumps(content, allow_nan=False, indent=indent)
+    if "\\ud" in text:  # maybe half a character, of a file name that is not UTF-8, which no reader of JSON takes
+        whole = json.dumps(content, ensure_ascii=False).encode(errors="replace").decode()
+        text = json.dumps(json.loads(whole), indent=indent)
+    print(text)
 
 
 def console_of(chosen: Namespace) -> Console:

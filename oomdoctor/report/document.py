@@ -193,6 +193,7 @@ def _step(step: Step, lang: str) -> Document:
         "before": _plain(step.before),
         "bill_after": _bill_after(step.bill_after),
         "saves_bytes": step.saves_bytes,
+        "usable_bytes": step.usable,
         "fits": step.fits,
         "cost": _cost(rule),
         "how": [_how(how) for how in step.how],

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import sys
 from collections.abc import Iterable
 from typing import IO, TYPE_CHECKING, Literal
 
@@ -27,16 +25,24 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+_NARROWEST, _USUAL = 20, 80  # columns; some shells give 0 or 1 where they know nothing
+
+
 def console(plain: bool = False, file: IO[str] | None = None, width: int | None = None) -> Console:
     """A console for the reports. plain: no colours. NO_COLOR, FORCE_COLOR, TERM=dumb and pipes are honoured by rich."""
     from rich.console import Console
 
-    if file is None and isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal without Chinese shows question marks, not a traceback
+    class Quiet(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # rich would end the program here, as if it had failed
+
     system: Literal["auto"] | None = None if plain else "auto"
-    return Console(
+    made = Quiet(
         file=file, width=width, color_system=system, no_color=plain or None, markup=False, highlight=False, emoji=False
     )
+    if made.width < _NARROWEST:
+        made.width = _USUAL
+    return made
 
 
 def show(findings: Findings, lang: str, console: Console, full: bool = False) -> None:

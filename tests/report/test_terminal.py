@@ -331,7 +331,8 @@ def test_every_text_has_both_languages_and_the_same_placeholders(name: str) -> N
 
 def test_a_terminal_without_chinese_gets_no_traceback() -> None:
     program = (
-        "from oomdoctor.report import terminal; from tests.report import samples\n"
+        "from oomdoctor import printing; from oomdoctor.report import terminal; from tests.report import samples\n"
+        "printing.prepare_output()\n"
         "terminal.show(samples.findings(), 'zh', terminal.console())"
     )
     env = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONPATH": "."}

@@ -114,10 +114,8 @@ def _value(card: _Card, key: str, node: Node, line: int) -> None:
 
 def _unknown(key: str, look: bool) -> Text:
     """That there is no such key, and which ones look like it; not looked for beyond the problems that are shown."""
-    near = fields.nearest(key, [*FIELDS, *ALIASES, *_SECTIONS]) if look and len(key) <= _VALUE_LIMIT else []
-    if near:
-        return Text("texts/fields.unknown_key", {"key": key, "near": near})
-    return _text("unknown_key", key=key[:_VALUE_LIMIT])
+    names = [*FIELDS, *ALIASES, *_SECTIONS] if look and len(key) <= _VALUE_LIMIT else []
+    return fields.unknown_key(key[:_VALUE_LIMIT], names)
 
 
 def _unread_list(card: _Card, key: str, line: int) -> None:
@@ -131,7 +129,7 @@ def _typed(card: _Card, key: str, node: Scalar | Items, line: int) -> None:
         card.bad(line, _text("too_long", key=key, limit=_VALUE_LIMIT))
         return
     if key == "method" and isinstance(node, Scalar) and node.text.strip().lower() == "qlora":
-        card.know("method", "lora", line, _text("qlora"))
+        card.know("method", "lora", line, fields.QLORA)
         return
     try:
         card.know(key, _parsed(card, key, node), line)
@@ -146,7 +144,7 @@ def _parsed(card: _Card, key: str, node: Scalar | Items) -> Value:
     if key.startswith("versions."):
         return node.text.strip()
     if key.startswith("architecture."):
-        return node.text if node.quoted else free(node.text)
+        return node.text if node.quoted else _finite(key, free(node.text))
     if _CARD_OF_MANY.fullmatch(key):
         key = f"gpus.{key.rpartition('.')[2]}"
     value = fields.parse(key, node.text)
@@ -160,6 +158,13 @@ def free(text: str) -> Value:
     if not _NUMBER.fullmatch(text) or len(text) > 40:
         return text
     return float(text) if any(mark in text for mark in ".eE") else int(text)
+
+
+def _finite(key: str, value: Value) -> Value:
+    """Raises BadValue for a number that is beyond all numbers here, such as 1e999."""
+    if isinstance(value, float) and abs(value) == float("inf"):
+        raise fields.BadValue(_text("infinite", key=key))
+    return value
 
 
 def _beside(path: str, model: str) -> str:
@@ -195,8 +200,7 @@ def _implied(card: _Card) -> Iterator[Fact]:
 
 
 def _known(key: str) -> bool:
-    free_key = key.startswith(_FREE) and not key.endswith(".")
-    return key in FIELDS or free_key or bool(_CARD_OF_MANY.fullmatch(key))
+    return key in FIELDS or fields.is_free(key) or bool(_CARD_OF_MANY.fullmatch(key))
 
 
 def _is_null(node: Node) -> bool:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from oomdoctor import fields
-from oomdoctor.case import Text, Value
+from oomdoctor.case import Text, UserError, Value
+from oomdoctor.sources.cards import find_card
 from oomdoctor.sources.config.nodes import Items, Node, Pairs, Scalar
+from oomdoctor.units import MIB
 
 _TIMES = re.compile(r"(?P<count>\d{1,4})\s*[xX×*]\s*(?P<name>\S.*)")
 _TRAITS = ("name", "memory_mib", "compute_capability")
@@ -47,8 +50,8 @@ def _card(node: Node) -> dict[str, Value]:
     traits: dict[str, Value] = {}
     for key, value in node.pairs:
         if key.text not in (*_TRAITS, "count"):
-            near = fields.nearest(f"gpus.{key.text}", [f"gpus.{trait}" for trait in (*_TRAITS, "count")])
-            raise GpuProblem(Text("texts/fields.unknown_key", {"key": f"gpus.{key.text}", "near": near}), key.line)
+            known = [f"gpus.{trait}" for trait in (*_TRAITS, "count")]
+            raise GpuProblem(fields.unknown_key(f"gpus.{key.text}", known), key.line)
         if not isinstance(value, Scalar):
             raise GpuProblem(Text("texts/fields.bad_list", {"key": f"gpus.{key.text}"}), key.line)
         traits[key.text] = fields.parse(f"gpus.{key.text}", value.text)
@@ -57,19 +60,31 @@ def _card(node: Node) -> dict[str, Value]:
 
 def _unequal(cards: list[dict[str, Value]], line: int) -> dict[str, Value]:
     """Cards that differ: how many, each one's traits under `gpus.N.`, and the smallest as the one that a run must fit
-    (a replica needs the same memory on each). Where no size is given, only what all have in common is said."""
+    (a replica needs the same memory on each). Where a size is not known, only what all have in common is said."""
     each = [{trait: card[trait] for trait in _TRAITS if trait in card} for card in cards for _ in range(_count(card))]
     if not each:
         raise GpuProblem(Text("texts/card.gpus"), line)
     facts: dict[str, Value] = {"gpus.count": len(each)}
-    if all("memory_mib" in card for card in each):
-        common = min(each, key=lambda card: int(card["memory_mib"]))  # type: ignore[arg-type]
+    sizes = [_size(card) for card in each] if any(card != each[0] for card in each) else []
+    known = [size for size in sizes if size is not None]
+    if sizes and len(known) == len(sizes):
+        common = each[sizes.index(min(known))]
     else:
         common = {trait: value for trait, value in each[0].items() if all(card.get(trait) == value for card in each)}
     facts.update({f"gpus.{trait}": value for trait, value in common.items()})
     if any(card != each[0] for card in each):
         facts.update({f"gpus.{at}.{trait}": value for at, card in enumerate(each) for trait, value in card.items()})
     return facts
+
+
+def _size(card: Mapping[str, Value]) -> int | None:
+    """Bytes of a card, by its figure or its name; None where it has neither. Raises GpuProblem for an unknown name."""
+    if "memory_mib" in card:
+        return int(str(card["memory_mib"])) * MIB
+    try:
+        return find_card(str(card["name"])).total_bytes if "name" in card else None
+    except UserError as error:
+        raise GpuProblem(error.message) from None
 
 
 def _count(card: dict[str, Value]) -> int:

@@ -135,9 +135,29 @@ def test_the_smallest_of_unequal_cards_is_the_one_to_fit(card) -> None:
     assert found["gpus.0.name"] == "RTX 3090"
 
 
+def test_cards_that_are_only_named_are_looked_up(card) -> None:
+    found = card("gpus: [RTX 3090, A100-40GB, {name: T4, count: 3}]")
+    assert (found["gpus.count"], found["gpus.name"], found["gpus.4.name"]) == (5, "T4", "T4")
+    assert "gpus.memory_mib" not in found  # the catalogue says it, with its own weight
+
+
 def test_unequal_cards_without_sizes_are_not_judged(card) -> None:
-    found = card("gpus: [RTX 3090, RTX 3060]")
-    assert found == {"gpus.count": 2, "gpus.0.name": "RTX 3090", "gpus.1.name": "RTX 3060"}
+    found = card("gpus: [RTX 3090, {compute_capability: 8.6}]")
+    assert found == {"gpus.count": 2, "gpus.0.name": "RTX 3090", "gpus.1.compute_capability": 8.6}
+
+
+@pytest.mark.parametrize("names", ["[RTX 3090, nonsense]", "[RTX 3090, A100]"])
+def test_an_unknown_or_ambiguous_card_of_several_is_refused(card, names: str) -> None:
+    with pytest.raises(UserError) as error:
+        card(f"gpus: {names}")
+    assert error.value.message.path.startswith("texts/gpu.")
+
+
+def test_a_number_beyond_all_numbers_is_refused(card) -> None:
+    with pytest.raises(UserError) as error:
+        card("architecture: {rope_theta: 1e999}")
+    assert error.value.message.path == "texts/card.infinite"
+    assert card("architecture: {rope_theta: 1e6}")["architecture.rope_theta"] == 1e6
 
 
 def test_equal_cards_may_be_listed(card) -> None:
