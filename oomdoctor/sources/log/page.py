@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from oomdoctor.case import Value
 from oomdoctor.sources.log.lines import Line
+from oomdoctor.sources.log.search import holds
 
 LINE_LIMIT = 20_000  # characters of a line that are read: a printed TrainingArguments has about 6 000
 
@@ -45,7 +46,7 @@ class Page(NamedTuple):
         return list(islice(self._backward(word), most))
 
     def _forward(self, word: str) -> Iterator[int]:
-        found = self.text.find(word)
+        found = self.text.find(word) if holds(self.text, word) else -1
         while found >= 0:
             at = bisect_right(self.starts, found) - 1
             yield at

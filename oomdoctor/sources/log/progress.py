@@ -10,6 +10,7 @@ from typing import Any
 from oomdoctor import knowledge
 from oomdoctor.sources.log.figures import process, whole
 from oomdoctor.sources.log.lines import Line
+from oomdoctor.sources.log.search import holds
 from oomdoctor.sources.log.sheet import Sheet
 
 LOOK_BACK, LOOK_AHEAD = 3000, 60
@@ -111,7 +112,7 @@ def _of_banner(sheet: Sheet) -> tuple[int, int] | None:
 def is_alone(sheet: Sheet) -> bool:
     """Whether nothing in the log, such as a frame of a wrapper or a word of a launcher, speaks of several processes."""
     text = sheet.text.lower()
-    return not any(word in text for word in _TOGETHER)
+    return not any(holds(text, word) for word in _TOGETHER)
 
 
 _TOGETHER = (
@@ -123,7 +124,7 @@ _TOGETHER = (
 def framework_of(sheet: Sheet) -> str | None:
     """The tool that drove the run."""
     for name, entry in _story("frameworks").items():
-        if any("".join(literal.split()) in sheet.text for literal in entry["any"]):
+        if any(sheet.holds("".join(literal.split())) for literal in entry["any"]):
             return name
     return None
 

@@ -8,6 +8,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from oomdoctor.sources.log.lines import Line
+from oomdoctor.sources.log.search import holds
 
 # Of one literal, this many places are looked at from either end: a log may repeat a message at every step.
 PLACES = 128
@@ -23,6 +24,10 @@ class Sheet(NamedTuple):
     def line_at(self, place: int) -> int:
         """Index of the line that the character at this place of the text stands in."""
         return bisect_right(self.starts, place) - 1
+
+    def holds(self, literal: str) -> bool:
+        """Whether a literal, without white space, stands anywhere."""
+        return holds(self.text, literal)
 
     def places(self, literal: str) -> list[int]:
         """Where a literal stands; the first and the last ones where there are very many."""
@@ -40,7 +45,7 @@ class Sheet(NamedTuple):
         return sorted({self.line_at(place) for place in self.places(literal)})
 
     def _places(self, literal: str) -> Iterator[int]:
-        place, count = self.text.find(literal), 0
+        place, count = self.text.find(literal) if self.holds(literal) else -1, 0
         while place >= 0 and count < PLACES:
             yield place
             place, count = self.text.find(literal, place + len(literal)), count + 1

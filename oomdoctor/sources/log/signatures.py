@@ -144,8 +144,8 @@ def merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _allowed(sheet: Sheet, entry: Mapping[str, Any]) -> bool:
-    return not any(_bare(word) in sheet.text for word in entry.get("unless", ())) and (
-        "requires" not in entry or any(_bare(word) in sheet.text for word in entry["requires"])
+    return not any(sheet.holds(_bare(word)) for word in entry.get("unless", ())) and (
+        "requires" not in entry or any(sheet.holds(_bare(word)) for word in entry["requires"])
     )
 
 
