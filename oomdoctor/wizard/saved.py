@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from oomdoctor.case import Case, Crash, Fact, Facts, Holder, Text, UserError
+from oomdoctor.case import Case, Crash, Fact, Facts, Text, UserError
+from oomdoctor.wizard.checked import crash_of, fact_of, text_of, texts_of
 from oomdoctor.wizard.learning import is_learned
 
 _KEPT = 20  # cases; older ones are removed
@@ -32,7 +33,7 @@ def save(case: Case, path: str) -> str:
     try:
         os.makedirs(folder(), mode=0o700, exist_ok=True)
         with open(f"{path}.new", "w", encoding="utf-8") as file:
-            json.dump(_as_json(case), file, ensure_ascii=False, indent=1)
+            json.dump(_as_json(case), file, indent=1)
         os.replace(f"{path}.new", path)
         for old in _cases()[:-_KEPT]:
             os.remove(old)
@@ -62,7 +63,7 @@ def load(path: str) -> Case:
             raise ValueError
         with open(path, encoding="utf-8") as file:
             return _from_json(json.load(file))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise UserError(path, Text("texts/saved.unreadable"), Text("texts/saved.none_hint")) from None
 
 
@@ -102,23 +103,9 @@ def _fact_as_json(fact: Fact) -> dict[str, Any]:
 
 def _from_json(content: Mapping[str, Any]) -> Case:
     return Case(
-        facts=Facts().add(_fact_from_json(fact) for fact in content["facts"]),
-        crash=_crash_from_json(content["crash"]) if content["crash"] else None,
-        origin=content["origin"],
-        tried=tuple(content["tried"]),
-        unknown_answers=tuple(content["unknown_answers"]),
+        facts=Facts().add([fact_of(fact) for fact in content["facts"]]),
+        crash=None if content["crash"] is None else crash_of(content["crash"]),
+        origin=text_of(content["origin"]),
+        tried=texts_of(content["tried"]),
+        unknown_answers=texts_of(content["unknown_answers"]),
     )
-
-
-def _fact_from_json(content: Mapping[str, Any]) -> Fact:
-    value, reason = content["value"], content["reason"]
-    if isinstance(reason, dict):
-        reason = Text(str(reason["path"]), reason["values"])
-    return Fact(str(content["key"]), tuple(value) if isinstance(value, list) else value, str(content["source"]), reason)
-
-
-def _crash_from_json(content: Mapping[str, Any]) -> Crash:
-    plain = {name: value for name, value in content.items() if name in Crash._fields}
-    plain["other_processes"] = tuple(Holder(**holder) for holder in content["other_processes"])
-    plain["recovered"], plain["frames"] = tuple(content["recovered"]), tuple(content["frames"])
-    return Crash(**plain)
