@@ -63,6 +63,7 @@ class Evidence(NamedTuple):
     static: tuple[Line, ...] = ()
     usable_bytes: int | None = None
     tensors: tuple[Tensor, ...] = ()
+    growth: tuple[int, int, int] | None = None  # printed memory that grew: first and last bytes, how many figures
 
 
 def diagnose(evidence: Evidence) -> Diagnosis:
@@ -102,7 +103,7 @@ def _cause(evidence: Evidence, fragmentation: Fragmentation | None) -> Finding:
     crash = evidence.crash
     if crash is not None and crash.kind not in GPU_KINDS:
         return crash.kind, crash.confidence, ()
-    for look in (_foreign, _capped, _states, _fragmented(fragmentation), _spare, _largest):
+    for look in (_foreign, _capped, _states, _fragmented(fragmentation), _spare, _leak, _largest):
         found = look(evidence)
         if found is not None:
             return found
@@ -154,6 +155,15 @@ def _spare(evidence: Evidence) -> Finding | None:
         return None
     values = {"requested": crash.requested_bytes, "free": crash.free_bytes}
     return "spare", "medium", (Text("texts/diagnosis.spare.because", values),)
+
+
+def _leak(evidence: Evidence) -> Finding | None:
+    """Memory that the run printed grew from step to step, by as much as was missing in the end."""
+    if evidence.growth is None:
+        return None
+    first, last, figures = evidence.growth
+    because = Text("texts/diagnosis.leak.because", {"first": first, "last": last, "figures": figures})
+    return "leak", "medium", (because,)
 
 
 def request_fits(crash: Crash) -> bool:

@@ -42,12 +42,14 @@ def read_log(path: str) -> Case:
     """The case that a crash log, a folder of rank logs or `-` (standard input) tells of. Raises UserError."""
     from oomdoctor.sources import log
     from oomdoctor.sources.log.evidence import facts_of
+    from oomdoctor.sources.log.overtime import facts_over_time
 
     reading = log.read_log(path)
     case = Case(crash=reading.crash, origin=path)
     if reading.crash is None or reading.crash.kind == "not_oom":
         return case
-    return case.know([*machines.facts_of_crash(reading.crash), *facts_of(reading.lines, reading.crash.line)])
+    said = [*facts_of(reading.lines, reading.crash.line), *facts_over_time(reading.lines, reading.crash)]
+    return case.know([*machines.facts_of_crash(reading.crash), *said])
 
 
 def read_card(path: str) -> Case:
@@ -228,7 +230,7 @@ def _missing(settings: Settings, architecture: Architecture | None) -> tuple[str
 def _evidence(
     case: Case, settings: Settings, architecture: Architecture | None, bill: Bill | None, usable: int | None
 ) -> Evidence:
-    evidence = Evidence(crash=case.crash, machine=case.machine, bill=bill, usable_bytes=usable)
+    evidence = Evidence(case.crash, case.machine, bill, usable_bytes=usable, growth=_growth(case.facts))
     if architecture is None or not _priced(case):
         return evidence
     run, asked = _run(case.facts, settings), case.crash.requested_bytes if case.crash else None
@@ -238,6 +240,13 @@ def _evidence(
     except Missing:
         return evidence
     return evidence._replace(static=static, tensors=tensors)
+
+
+def _growth(facts: Facts) -> tuple[int, int, int] | None:
+    """First and last bytes and the number of the printed figures that grew; None where the log shows no growth."""
+    first, last, figures = (facts.get(f"log.memory_{name}") for name in ("first_bytes", "last_bytes", "figures"))
+    grows = facts.get("log.memory_grows") is True and None not in (first, last, figures)
+    return (int(first), int(last), int(figures)) if grows else None
 
 
 def _circumstances(case: Case) -> dict[str, Value]:

@@ -49,7 +49,7 @@ ANCHORED = {
     "clean._MAJORITY", "commandline._FLAG", "commandline._OVERRIDE", "frames._FRAMES", "frames._ARROW",
     "frames._EXCEPTION", "holders._ROW", "holders._CARD", "values._ENUM_REPR", "values._ENUM_NAME", "values._NUMBER",
 }  # fmt: skip
-STORY_CUTS = {"steps": 800, "survived": 2000, "endings": 600, "world": 8000}
+STORY_CUTS = {"steps": 800, "survived": 2000, "endings": 600, "world": 8000, "memory": 2000}
 
 
 class Job(NamedTuple):
