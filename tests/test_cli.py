@@ -379,3 +379,154 @@ def test_the_help_of_a_command_shows_only_what_changes_something_in_it() -> None
         text = oomdoctor(name, "--help").stdout
         shown = {option for option in ("full", "prefer", "run", "set") if f"--{option}" in text}
         assert shown == {"full", "prefer", "run", "set"} - set(unused)
+
+
+COMMAND = f"{sys.executable} -m oomdoctor"
+UNIX = pytest.mark.skipif(os.name != "posix", reason="needs a Unix shell")
+REPORT = f"--from-log {LOG} --no-input --no-gpu"
+
+
+def shell(line: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    settings = {**os.environ, "LC_ALL": "C.UTF-8", **environment}
+    return subprocess.run(["bash", "-c", line], capture_output=True, env=settings, cwd=ROOT, timeout=60, check=False)
+
+
+@UNIX
+@pytest.mark.parametrize("command", [REPORT, f"{REPORT} --full", f"{REPORT} --json", "rules list", "schema", "--help"])
+def test_who_reads_only_the_beginning_sees_no_failure(command: str) -> None:
+    done = shell(f"{COMMAND} {command} | head -c 1 >/dev/null; echo ${{PIPESTATUS[0]}}")
+    assert (done.stdout, done.stderr) in ((b"0\n", b""), (b"141\n", b""))
+
+
+@UNIX
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="has no /dev/full")
+@pytest.mark.parametrize("command", ["--version", "--help", REPORT, f"{REPORT} --json", "--from-log no --json"])
+def test_a_full_disk_gives_one_sentence(command: str) -> None:
+    done = shell(f"{COMMAND} {command} >/dev/full")
+    assert done.returncode in (0, 1)
+    assert len(done.stderr.splitlines()) <= 1 + ("no --json" in command)
+    assert b"Traceback" not in done.stderr and b"itself" not in done.stderr
+    assert shell(f"{COMMAND} --from-log no 2>/dev/full").returncode == 2
+
+
+@UNIX
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("--from-log - --no-input <&-", 2),
+        ("<&-", 2),
+        ("--version >&-", 0),
+        (f"{REPORT} >&-", 0),
+        ("--from-log no 2>&-", 2),
+    ],
+)
+def test_closed_streams_give_a_sentence_at_most(command: str, code: int) -> None:
+    done = shell(f"{COMMAND} {command}")
+    assert done.returncode == code
+    assert len(done.stderr.splitlines()) <= 1 and b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [("--from-log", LOG, *QUIET), ("--help",), ("rules", "lint"), ("rules", "list")])
+def test_a_terminal_without_chinese_is_no_trouble(arguments: tuple[object, ...]) -> None:
+    done = oomdoctor(*arguments, "--lang", "zh", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0, done.stderr
+    refused = oomdoctor("--from-log", "no", "--lang", "zh", PYTHONIOENCODING="ascii")
+    assert refused.returncode == 2 and len(refused.stderr.splitlines()) == 1
+
+
+@UNIX
+def test_ctrl_c_at_any_moment_ends_with_130_and_no_traceback() -> None:
+    code = (
+        "import os, signal, sys, builtins\n"
+        "from oomdoctor import cli\n"
+        "real, left = builtins.__import__, int(sys.argv[1])\n"
+        "def slow(name, *rest, **more):\n"
+        "    global left\n"
+        "    left -= name.startswith('oomdoctor')\n"
+        "    if left == 0:\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "    return real(name, *rest, **more)\n"
+        "builtins.__import__ = slow\n"
+        f"sys.exit(cli.main(['--from-log', {str(LOG)!r}, '--no-input', '--no-gpu']))"
+    )
+    for moment in (1, 2, 20, 60):
+        done = subprocess.run([sys.executable, "-c", code, str(moment)], capture_output=True, cwd=ROOT, check=False)
+        assert done.returncode == 130
+        assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("columns", ["0", "1", "5"])
+def test_a_width_that_no_screen_has_is_taken_for_80(columns: str) -> None:
+    assert oomdoctor("--from-log", LOG, *QUIET, COLUMNS=columns).stdout == (
+        oomdoctor("--from-log", LOG, *QUIET, COLUMNS="80").stdout
+    )
+
+
+EVIL = "\x1b[31mred\u202e\n"
+
+
+def test_no_name_reaches_the_terminal_with_its_control_characters(tmp_path: Path) -> None:
+    card = tmp_path / "card.yaml"
+    card.write_text('model: "\\e[31mred\\u202e\\n"\n')
+    for arguments in (("bill", card), ("--from-log", EVIL), ("--set", f"{EVIL}=1"), ("--set", f"method={EVIL}"),
+                      ("bill", EVIL), (f"--{EVIL}",), ("rules", "show", EVIL), ("rules", "lint", EVIL)):  # fmt: skip
+        done = oomdoctor(*arguments, "--no-input")
+        assert done.returncode == 2
+        assert len(done.stderr.splitlines()) == 1
+        assert not {"\x1b", "\u202e"} & set(done.stderr + done.stdout)
+
+
+@UNIX
+def test_a_file_name_that_is_no_text_is_valid_json() -> None:
+    done = subprocess.run(
+        [*COMMAND.split(), "bill", b"/no/\xff.yaml", "--json"], capture_output=True, cwd=ROOT, check=False
+    )
+    reference = json.loads(done.stdout)["error"]["reference"]
+    assert done.returncode == 2 and reference.encode() == b"/no/?.yaml"
+
+
+def test_what_others_hold_of_the_card_can_be_stated() -> None:
+    usable = [
+        document("--from-log", LOG, *QUIET, *more)["machine"]["usable_bytes"]
+        for more in ((), ("--set", "machine.foreign_bytes=2e9"), ("--set", "machine.own_leftover_bytes=1000000"))
+    ]
+    assert (usable[0] - usable[1], usable[0] - usable[2]) == (2 * 10**9, 10**6)
+
+
+@pytest.mark.parametrize(
+    ("setting", "word"),
+    [
+        ("machine.foreign_bytes=abc", "number"),
+        ("machine.foreign_bytes=-1e11", "2e9"),
+        ("machine.foreign_bytes=1.5", "2e9"),
+        ("machine.foreign_byts=1", "machine.foreign_bytes"),
+        ("machine.x=5", "no key"),
+        ("=", "KEY=VALUE"),
+        ("versions.=1", "no key"),
+    ],
+)
+def test_a_setting_that_is_none_is_refused(setting: str, word: str) -> None:
+    done = oomdoctor("--from-log", LOG, "--set", setting, *QUIET)
+    assert done.returncode == 2 and word in done.stderr
+
+
+def test_qlora_is_lora_on_four_bits_wherever_it_is_said(tmp_path: Path) -> None:
+    def quantization(*arguments: object) -> tuple[str, str]:
+        facts = {fact["key"]: fact["value"] for fact in document("bill", CARD, *arguments)["facts"]}
+        return facts["method"], facts["quantization"]
+
+    assert quantization("--set", "method=qlora") == ("lora", "nf4")
+    assert quantization("--set", "method=qlora", "--set", "quantization=int8") == ("lora", "int8")
+    assert quantization("--set", "method=lora") == ("lora", "none")
+
+
+def test_each_step_says_what_the_card_offers_after_it() -> None:
+    found = document("--from-log", LOG, "--set", "machine.own_leftover_bytes=3e9", *QUIET)
+    usable = found["machine"]["usable_bytes"]
+    needed = found["bill"]["needed_bytes"]
+    for step in found["plan"]["steps"]:
+        after = step["bill_after"]["needed_bytes"]
+        assert step["fits"] is (after <= step["usable_bytes"])
+        assert step["saves_bytes"] == needed - after + step["usable_bytes"] - usable
+        needed, usable = after, step["usable_bytes"]
+    assert usable - found["machine"]["usable_bytes"] in (0, 3 * 10**9)
