@@ -36,7 +36,8 @@ _LEVEL = r"(?:DEBUG|INFO|SUCCESS|WARN|WARNING|ERROR|CRITICAL|FATAL|TRACE)"
 # The first word says with which characters it can begin: 0 any digit, A any capital, a any small letter.
 _PREFIXES: tuple[tuple[str, str], ...] = (
     ("[", r"\[(?:rank|default)(?P<rank>\d+)\]:? ?"),
-    ("[", r"\[1,(?P<rank>\d+)\]<std(?:err|out)>: ?"),
+    ("[", r"\[1,(?:mpirank:)?(?P<rank>\d+)(?:,[\w-]{1,40})?\]<std(?:err|out)>: ?"),
+    ("[", rf"\[{_LEVEL}\] \[[A-Za-z][\w-]{{0,40}}\] ?"),
     ("(", r"\((?:[\w.:/-]+ ){0,3}rank=(?P<rank>\d{1,6})[^()]{0,60}\) ?"),
     ("(", r"\((?:[^()\n]{0,80}? )?(?P<writer>pid=\d+)(?:, ?[^()\n]{0,80})?\) ?"),
     ("0", r"(?P<writer>\d{1,3}(?:\.\d{1,3}){3}): "),
@@ -140,8 +141,9 @@ def _pieces(row: str, markup: bool) -> Iterator[str]:
 
 def _last_bars(parts: Sequence[str]) -> Iterator[str]:
     """Without the progress bars that were drawn over by the next one."""
-    for part, following in zip(parts, [*parts[1:], ""], strict=True):
-        if part and not (_is_bar(part) and _is_bar(following)):
+    bars = [*map(_is_bar, parts), False]
+    for at, part in enumerate(parts):
+        if part and not (bars[at] and bars[at + 1]):
             yield part
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from oomdoctor import knowledge
@@ -35,9 +35,16 @@ def _first_step(lines: Sequence[Line], order: Iterable[int]) -> tuple[int, int] 
         if step is not None:
             return step, at
         start = begun(lines[at].text)
-        if start is not None:
-            return (start["value"], at) if start["value"] is not None else None
+        if start is not None and start["value"] is not None:
+            return start["value"], at
+        if start is not None and not _is_glued(lines, at):
+            return None
     return None
+
+
+def _is_glued(lines: Sequence[Line], at: int) -> bool:
+    """Whether a line stands behind a bar on the same row, which numbers the step that it tells of."""
+    return at > 0 and lines[at - 1].number == lines[at].number
 
 
 def begun(text: str) -> Mapping[str, Any] | None:
@@ -50,7 +57,11 @@ def begun(text: str) -> Mapping[str, Any] | None:
 
 def step_of(text: str) -> int | None:
     """The training step that a line states."""
-    text = text[:800]
+    return _step_of(text[:800])
+
+
+@lru_cache(maxsize=256)  # readers look back over the same lines from each figure and message
+def _step_of(text: str) -> int | None:
     if not _MAY_COUNT.search(text) or text.lstrip().startswith(("File ", "[ERROR]", "--")):
         return None
     for pattern, entry in _steps():
