@@ -25,8 +25,7 @@ _BATCH, _ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_st
 def make_plans(rules: Iterable[Rule], settings: Settings, pricing: Pricing) -> dict[str, Plan]:
     """The plans in all of PREFERENCES' orders, from the run as it is.
 
-    Where one order leads nowhere and another fits, the other's steps serve. A lossless plan only ever is lossless,
-    unless a run has failed and nothing lossless is known that can help: nobody is left without advice.
+    Where one order leads nowhere and another fits, the other's steps serve. A lossless plan only ever is lossless.
     """
     rules = list(rules)
     plans = {prefer: make_plan(rules, settings, pricing, prefer) for prefer in PREFERENCES}
@@ -39,18 +38,7 @@ def make_plans(rules: Iterable[Rule], settings: Settings, pricing: Pricing) -> d
     if fitting:
         quickest = min((plan for plan in plans.values() if plan.fits), key=_haste)
         plans["fastest"] = quickest._replace(prefer="fastest")
-    if pricing.circumstances.get("crash.happened"):
-        return {prefer: _advised(plan, plans["ladder"], settings, pricing) for prefer, plan in plans.items()}
     return plans
-
-
-def _advised(plan: Plan, ladder: Plan, settings: Settings, pricing: Pricing) -> Plan:
-    """A plan that leads nowhere, with the ladder's lossless advice that has no price, else with its first step."""
-    if plan.steps or plan.fits:
-        return plan
-    advice = [step.rule for step in ladder.steps if step.rule.lossless and not step.rule.priced]
-    advised = _replayed(plan, advice, settings, pricing)
-    return advised if advised.steps else _replayed(plan, [step.rule for step in ladder.steps[:1]], settings, pricing)
 
 
 def _haste(plan: Plan) -> tuple[bool, float]:
@@ -64,7 +52,14 @@ def make_plan(rules: Iterable[Rule], settings: Settings, pricing: Pricing, prefe
     postponed = [rule for rule in chosen if _can_wait(rule, chosen, settings, pricing)]
     ordered = sorted(chosen, key=lambda rule: _order(rule, rule in postponed, prefer))
     plan = _climb(ordered, settings, pricing, prefer)
+    if not plan.steps and not plan.fits and pricing.circumstances.get("crash.happened"):
+        plan = _climb(ordered, settings, _at_a_loss(pricing), prefer)
     return _pruned(plan, settings, pricing) if plan.fits else plan
+
+
+def _at_a_loss(pricing: Pricing) -> Pricing:
+    """For the rules that are there for a failure that no other rule is for."""
+    return pricing._replace(circumstances={**pricing.circumstances, "plan.empty": True})
 
 
 def with_edits(plan: Plan, settings: Settings) -> Plan:

@@ -82,7 +82,12 @@ class Pricing(NamedTuple):
 
     def facts(self, settings: Settings) -> dict[str, Value]:
         """The flat mapping that conditions are checked against."""
-        return {**self.circumstances, **settings, **_bill_facts(self.bill(settings), self.usable(settings))}
+        return {
+            "plan.empty": False,
+            **self.circumstances,
+            **settings,
+            **_bill_facts(self.bill(settings), self.usable(settings)),
+        }
 
 
 def _bill_facts(bill: Bill | None, usable: int | None) -> dict[str, Value]:

@@ -203,3 +203,16 @@ def test_a_repair_that_a_later_step_overtakes_is_dropped() -> None:
     prices = {"eager": 40, "sdpa": 28, "flash": 20}
     plan = make_plan([sdpa, flash], {"attention": "eager"}, _pricing(lambda s: prices[s["attention"]]))
     assert plan.rules == ("flash",)
+
+
+def test_where_no_rule_applies_the_ones_for_that_are_taken() -> None:
+    """A failure that nothing is known against gets advice; what asks for an empty plan is silent beside other rules."""
+    last = _rule("last", 6, {"plan.empty": True})._replace(priced=False)
+    other, lossy = _rule("other", 1, {"phase": "eval"}), _rule("lossy", 2, b=1)._replace(loses=_WORDS)
+    pricing = Pricing(lambda s: None, lambda s: None, {"crash.happened": True, "phase": "loss"})
+    plans = make_plans([other, lossy, last], {"b": 0}, pricing)
+    assert {prefer: plan.rules for prefer, plan in plans.items()} == {
+        "ladder": ("lossy",), "lossless": ("last",), "fastest": ("lossy",)
+    }  # fmt: skip
+    no_crash = pricing._replace(circumstances={"crash.happened": False})
+    assert make_plan([other, last], {}, no_crash).rules == ()

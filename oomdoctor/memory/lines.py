@@ -90,7 +90,9 @@ def _scaled(line: Line, share: float) -> Line:
 
 
 def _less(size: Range, part: Range, share: float) -> Range:
-    return Range(*(end - round(share * less) for end, less in zip(size, part, strict=True)))
+    """Without this share of a part, whose ends may lie wider apart than the whole's."""
+    low, likely, high = (end - round(share * less) for end, less in zip(size, part, strict=True))
+    return Range(min(low, likely), likely, max(likely, high))
 
 
 def with_line(bill: Bill, line: Line) -> Bill:

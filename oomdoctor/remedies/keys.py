@@ -22,6 +22,7 @@ _NUMBER, _FLAG, _TEXT, _FREE = Field("number"), Field("flag"), Field("text"), Fi
 # crash.request_fits: the failed request was smaller than what was free (a cap, or a limit of driver or system).
 # crash.foreign_bytes: what the message says that other processes held. crash.notebook: the log is from a notebook.
 # crash.cause: the diagnosis. crash.impossible: weights, gradients and optimizer states alone exceed the card.
+# plan.empty: a run has failed, and no rule applies that does not ask for this key.
 # share.*: part of the bill's peak, 0 to 1. bill.missing_bytes: what the peak exceeds the usable memory by.
 DERIVED: Mapping[str, Field] = {
     "machine.foreign_bytes": _NUMBER,
@@ -70,6 +71,7 @@ DERIVED: Mapping[str, Field] = {
     "share.logits": _NUMBER,
     "share.temporaries": _NUMBER,
     "share.unexplained": _NUMBER,
+    "plan.empty": _FLAG,
     "bill.known": _FLAG,
     "bill.phase": Field("choice", PHASES),
     "bill.missing_bytes": _NUMBER,
