@@ -73,6 +73,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     cause, confidence, because = _cause(evidence, fragmentation)
     used = crash.allocated_bytes if crash else None
     expected = _explained_at(evidence.bill, crash.phase) if evidence.bill and crash else None
+    expected = None if cause == "leak" else expected  # the bill is of one step, and many had gone through
     return Diagnosis(
         cause=cause,
         title=_title(cause, evidence.bill),

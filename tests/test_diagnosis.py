@@ -100,3 +100,34 @@ def test_failures_outside_of_the_gpu_are_their_own_cause() -> None:
 def test_a_full_card_without_a_model_is_said_with_little_confidence() -> None:
     verdict = diagnose(Evidence(crash=_crash(), machine=Machine()))
     assert (verdict.cause, verdict.confidence) == ("unpriced", "low")
+
+
+GREW = (14 * GIB, 21 * GIB, 6)
+
+
+def _cause_of_growth(**changes: Any) -> tuple[str, str]:
+    verdict = diagnose(Evidence(crash=_crash(**changes), machine=Machine(), growth=GREW))
+    return verdict.cause, verdict.confidence
+
+
+def test_printed_memory_that_grew_is_a_leak() -> None:
+    assert _cause_of_growth() == ("leak", "medium")
+
+
+def test_a_leak_is_said_with_the_figures_that_grew() -> None:
+    because = diagnose(Evidence(crash=_crash(), machine=Machine(), growth=GREW)).because
+    assert because[0].values == {"first": 14 * GIB, "last": 21 * GIB, "figures": 6}
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ({"other_processes": (Holder(4321, 6 * GIB, what="other"),)}, "foreign_process"),
+        ({"allowed_bytes": GIB}, "capped"),
+        ({"reserved_unallocated_bytes": 3 * GIB}, "fragmentation"),
+        ({"requested_bytes": 128 * MIB, "free_bytes": 37 * GIB, "total_bytes": 80 * GIB}, "spare"),
+        ({"kind": "host_oom_killed"}, "host_oom_killed"),
+    ],
+)
+def test_what_the_message_itself_proves_comes_before_a_leak(changes: dict[str, Any], cause: str) -> None:
+    assert _cause_of_growth(**changes)[0] == cause

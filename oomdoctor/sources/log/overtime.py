@@ -164,6 +164,8 @@ def _good_steps(page: Page, crash: Crash) -> int | None:
         step = step_of(line.text)
         if step is None and begun(line.text) is not None:  # numbers begin at 0, or where an earlier run had stopped
             return crash.step if lowest <= LATE_STEPS else crash.step - lowest
+        if f"{crash.step}/{crash.step}" in line.text:
+            return None  # the bar was full: what died came after all steps
         if step is not None and step > lowest + _RANKS_APART:
             break  # an earlier run
         lowest = lowest if step is None else min(lowest, step)

@@ -15,6 +15,7 @@ from oomdoctor.sources.log.patterns import re_of
 from oomdoctor.sources.log.progress import step_of
 
 FEWEST = 4  # figures that make a series
+_MOST_PLACES = 20_000  # of one literal: a log of a run that prints for hours
 _MOST = 512  # lines looked at for one entry, evenly over the log: growth shows on any of them
 _LONGEST = 2000  # characters of a line that are looked at
 _AROUND = 12  # lines above a figure in which its step may be printed
@@ -51,9 +52,14 @@ def series_of(page: Page, last: int | None = None) -> list[Series]:
     last: the number of the line after which nothing is read.
     """
     found: dict[tuple[object, ...], list[tuple[str, Point]]] = {}
-    for name, entry in knowledge.load("story").items():
-        if name.startswith("memory.") and _may_stand(page, entry):
-            for key, kind, point in _points(page, name, entry, last):
+    entries = {name: entry for name, entry in knowledge.load("story").items() if name.startswith("memory.")}
+    anchors = {anchor for entry in entries.values() for anchor in entry["anchors"]}
+    holding = {anchor: page.holding(anchor, _MOST_PLACES) for anchor in anchors if anchor in page.text}
+    for name, entry in entries.items():
+        places = sorted({at for anchor in entry["anchors"] for at in holding.get(anchor, ())})
+        places = [at for at in places if last is None or page.lines[at].number <= last]
+        if len(places) >= FEWEST and _may_stand(page, entry):
+            for key, kind, point in _points(page, name, entry, places):
                 found.setdefault(key, []).append((kind, point))
     series = [Series(points[0][0], _last_run([point for _, point in points])) for points in found.values()]
     return [one for one in series if len(one.points) >= FEWEST]
@@ -65,13 +71,9 @@ def _may_stand(page: Page, entry: Mapping[str, Any]) -> bool:
 
 
 def _points(
-    page: Page, name: str, entry: Mapping[str, Any], last: int | None
+    page: Page, name: str, entry: Mapping[str, Any], places: Sequence[int]
 ) -> Iterator[tuple[tuple[object, ...], str, Point]]:
     """The figures that one entry finds, each with the key of its series."""
-    places = sorted({at for anchor in entry["anchors"] for at in page.holding(anchor, len(page))})
-    places = [at for at in places if last is None or page.lines[at].number <= last]
-    if len(places) < FEWEST:
-        return
     pattern = re_of(entry["find"])
     for at in places if len(places) <= _MOST else _evenly(places):
         line, text = page.lines[at], page.lines[at].text[:_LONGEST]

@@ -215,7 +215,8 @@ def test_huge_numbers_and_odd_values_are_no_facts() -> None:
 def test_every_reason_in_words_is_there_in_both_languages() -> None:
     """The values are those of the inferences above; a missing placeholder would raise."""
     values = {"total": 8, "micro": 2, "steps": 4, "count": 3, "trained": 5, "all": 10, "share": 0.1, "size": "7",
-              "source": 1, "target": 2, "used": 3.0, "version": "5.0", "method": "GPTQ", "bits": 4}  # fmt: skip
+              "source": 1, "target": 2, "used": 3.0, "version": "5.0", "method": "GPTQ", "bits": 4,
+              "first": 5, "last": 9, "from": 3, "to": 8, "figures": 6, "step": 30, "line": 7, "good": 25}  # fmt: skip
     names = [name for name in knowledge.load("texts") if name.startswith("evidence.")]
     assert names
     assert all(render(Text(f"texts/{name}", values), lang) for name in names for lang in ("en", "zh"))

@@ -236,6 +236,7 @@ def _bar(steps: Iterable[int]) -> list[str]:
         ([" 26%|██▌ | 1488/5798 [00:41<4:49:02,  4.02s/it]"], 1488, False),  # taken up at 1478: 10 steps
         ([" 26%|██▌ | 1488/5798 [00:41<04:49,  4.02it/s]"], 1488, True),  # 165 steps
         ([" 26%|██▌ | 1488/5798 [00:00<?, ?it/s]"], 1488, False),
+        (["100%|█████| 30/30 [00:29<00:00,  1.02it/s]"], 30, False),  # after all of its steps
         ([], None, False),
     ],
 )  # fmt: skip
@@ -254,3 +255,9 @@ def test_a_death_in_evaluation_after_training_steps_is_told() -> None:
     assert facts_of(_bar(range(1, 101)), step=100, phase="eval")["log.eval_after_training"].value is True
     assert "log.eval_after_training" not in facts_of(_bar([0]), step=0, phase="eval")
     assert "log.eval_after_training" not in facts_of(_bar(range(1, 101)), step=100)
+
+
+def test_a_series_is_judged_whatever_stands_between() -> None:
+    """Lines of loss and bars between the figures change nothing."""
+    texts = [text for line in _steps(EVENLY) for text in (line, "saving nothing", "grad_norm 1.2")]
+    assert "log.memory_grows" in facts_of(texts)

@@ -1,0 +1,48 @@
+"""From a log whose printed memory grows to a plan that mends the leak first."""
+
+from pathlib import Path
+
+from oomdoctor import doctor
+from oomdoctor.case import Text
+
+CRASH = """Traceback (most recent call last):
+  File "train.py", line 71, in <module>
+    outputs = model(**batch)
+  File "/opt/env/lib/python3.10/site-packages/torch/nn/modules/module.py", line 1501, in _call_impl
+    return forward_call(*args, **kwargs)
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 86.00 MiB. GPU 0 has a total capacity of 23.57 GiB of \
+which 42.06 MiB is free. Including non-PyTorch memory, this process has 23.02 GiB memory in use. Of the allocated memory \
+22.38 GiB is allocated by PyTorch, and 204.50 MiB is reserved by PyTorch but unallocated.
+"""
+
+
+def _findings(tmp_path: Path, sizes: list[float], model: str = "") -> doctor.Findings:
+    log = tmp_path / "train.log"
+    steps = [f"step {20 * n}: loss 1.9, memory allocated {size:.2f} GiB" for n, size in enumerate(sizes, 1)]
+    log.write_text("\n".join([model, *steps, CRASH]))
+    return doctor.examine(doctor.read_log(str(log)))
+
+
+def test_a_leak_is_the_cause_and_the_first_step_which_says_what_the_others_are_worth(tmp_path: Path) -> None:
+    found = _findings(tmp_path, [14.1, 15.4, 16.6, 17.9, 19.1, 20.4])
+    assert found.diagnosis is not None and found.plan is not None
+    assert (found.diagnosis.cause, found.diagnosis.confidence) == ("leak", "medium")
+    assert found.plan.steps[0].rule.id == "leak"
+    assert [note.path for note in found.plan.steps[0].notes] == ["fixes/leak/notes/postponed"]
+    assert "long-sample" not in found.plan.rules
+
+
+def test_with_a_bill_the_leak_still_comes_first_and_the_bill_is_not_held_against_many_good_steps(
+    tmp_path: Path,
+) -> None:
+    found = _findings(tmp_path, [14.1, 15.4, 16.6, 17.9, 19.1, 20.4], "model_name_or_path: huggyllama/llama-7b")
+    assert found.diagnosis is not None and found.plan is not None
+    assert found.diagnosis.cause == "leak" and found.plan.steps[0].rule.id == "leak"
+    assert not any(isinstance(text, Text) and text.path.endswith("on_the_way") for text in found.diagnosis.because)
+
+
+def test_steady_memory_and_a_late_death_lead_to_the_longest_samples(tmp_path: Path) -> None:
+    found = _findings(tmp_path, [14.1, 14.2, 14.1, 14.1, 14.2, 14.1])
+    assert found.diagnosis is not None and found.plan is not None
+    assert found.diagnosis.cause != "leak"
+    assert "long-sample" in found.plan.rules and "leak" not in found.plan.rules
