@@ -76,12 +76,12 @@ MOVING = frozenset({"activations", "logits", "temporaries", "quantization_tempor
 def scaled(bill: Bill, share: float) -> Bill:
     """The bill with this share of all that comes and goes with the batch; what rests on the card stays."""
     phases = tuple(PhaseBill(phase.phase, tuple(_scaled(line, share) for line in phase.lines)) for phase in bill.phases)
-    less = total(line.size for line in bill.lines if line.key in MOVING)
-    return bill._replace(
-        phases=phases,
-        allocated=_less(bill.allocated, less, 1 - share),
-        reserved=_less(bill.reserved, less, 1 - share),
-        device=_less(bill.device, less, 1 - share),
+    scaled_bill = bill._replace(phases=phases)
+    before, after = (total(line.size for line in each.lines) for each in (bill, scaled_bill))
+    return scaled_bill._replace(
+        allocated=_less(bill.allocated, before, after),
+        reserved=_less(bill.reserved, before, after),
+        device=_less(bill.device, before, after),
     )
 
 
@@ -89,9 +89,9 @@ def _scaled(line: Line, share: float) -> Line:
     return line._replace(size=Range(*(round(share * end) for end in line.size))) if line.key in MOVING else line
 
 
-def _less(size: Range, part: Range, share: float) -> Range:
-    """Without this share of a part, whose ends may lie wider apart than the whole's."""
-    low, likely, high = (end - round(share * less) for end, less in zip(size, part, strict=True))
+def _less(size: Range, before: Range, after: Range) -> Range:
+    """Without what is gone of a part, whose ends may lie wider apart than the whole's."""
+    low, likely, high = (end - old + new for end, old, new in zip(size, before, after, strict=True))
     return Range(min(low, likely), likely, max(likely, high))
 
 

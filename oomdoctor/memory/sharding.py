@@ -101,7 +101,7 @@ def bucket_bytes(job: Job, gradients: int) -> tuple[int, int, int]:
         return low, likely, high
     if job.zero_stage == 3:  # "auto": hidden² elements
         size = 2 * job.arch.hidden_size**2 * job.gradient_bytes
-        return size, size, 2 * BUCKET_ELEMENTS[2] * job.gradient_bytes
+        return size, size, max(size, 2 * BUCKET_ELEMENTS[2] * job.gradient_bytes)
     return 0, 0, 0
 
 
