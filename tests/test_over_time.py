@@ -11,8 +11,8 @@ CRASH = """Traceback (most recent call last):
   File "/opt/env/lib/python3.10/site-packages/torch/nn/modules/module.py", line 1501, in _call_impl
     return forward_call(*args, **kwargs)
 torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 86.00 MiB. GPU 0 has a total capacity of 23.57 GiB of \
-which 42.06 MiB is free. Including non-PyTorch memory, this process has 23.02 GiB memory in use. Of the allocated memory \
-22.38 GiB is allocated by PyTorch, and 204.50 MiB is reserved by PyTorch but unallocated.
+which 42.06 MiB is free. Including non-PyTorch memory, this process has 23.02 GiB memory in use. Of the allocated \
+memory 22.38 GiB is allocated by PyTorch, and 204.50 MiB is reserved by PyTorch but unallocated.
 """
 
 
