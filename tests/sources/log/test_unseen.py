@@ -41,4 +41,4 @@ def test_a_log_of_another_kind_is_read_right(log: Path) -> None:
 
 
 def test_the_logs_are_there() -> None:
-    assert len(LOGS) >= 93
+    assert len(LOGS) >= 106
