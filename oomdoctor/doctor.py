@@ -92,13 +92,13 @@ def examine(case: Case, live: Machine | None = None, prefer: str = "ladder", wit
 def architecture_of(facts: Facts) -> Architecture | None:
     """The shape of the case's model, None where nothing names one.
 
-    Raises UserError for a model that a person named and nobody knows; a name that only the log has is then of no use.
+    Raises UserError for a model that a person named and nobody knows; what only the log has is then of no use.
     """
     try:
         return architecture_for(facts.values())
     except UserError:
-        named = facts.won.get("model")
-        if named is None or named.rank < SOURCES.index("log"):
+        named = [fact for key, fact in facts.won.items() if key == "model" or key.startswith("architecture.")]
+        if any(fact.rank < SOURCES.index("log") for fact in named):
             raise
         return None
 

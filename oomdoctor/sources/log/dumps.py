@@ -7,6 +7,7 @@ from typing import Any
 
 from oomdoctor import knowledge
 from oomdoctor.sources.log.blocks import json_at
+from oomdoctor.sources.log.figures import is_sane
 from oomdoctor.sources.log.page import Finding, Page
 from oomdoctor.sources.log.settings import read_pairs
 
@@ -43,7 +44,7 @@ def _architecture(config: Mapping[str, Any], at: int) -> Iterator[Finding]:
     table = knowledge.lookup("evidence/model-config")
     inner = config.get(_DEPTH_KEY) if "hidden_size" not in config else config
     for key, value in (inner or {}).items():
-        if isinstance(value, (str, int, float)) and key not in table["leave"]:
+        if is_sane(value) and key not in table["leave"]:
             yield Finding(at, f"architecture.{key}", value)
     yield from read_pairs(_pairs(config), table, at)
 

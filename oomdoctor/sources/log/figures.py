@@ -27,3 +27,8 @@ def process(text: str | None) -> int | None:
     """A rank, or a number of processes; None where no run has so many."""
     found = whole(text)
     return found if found is not None and found <= MOST_PROCESSES else None
+
+
+def is_sane(value: object) -> bool:
+    """Whether a value of a JSON dump is a text, a flag or a number within these bounds."""
+    return isinstance(value, str) or (isinstance(value, (int, float)) and abs(value) < 10**_DIGITS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -90,10 +91,23 @@ def test_each_number_of_the_message_may_be_odd(tmp_path: Path) -> None:
         assert asked is None or 0 <= asked < 2**60
 
 
+@pytest.mark.parametrize("odd", ["1e999", "-1e999", "NaN", "9" * 40, HUGE, "0", "-5", "[]", '"x"'])
+@pytest.mark.parametrize("place", ['"vocab_size": 32000', '"hidden_size": 4096', '"max_position_embeddings": 4096'])
+def test_a_printed_config_may_hold_anything(tmp_path: Path, place: str, odd: str) -> None:
+    text = LOG.read_text()
+    assert place in text
+    path = tmp_path / "odd.log"
+    text = text.replace(place, f"{place.partition(':')[0]}: {odd}").replace("meta-llama/Llama-2-7b-hf", "/models/mine")
+    path.write_text(text)
+    findings = doctor.examine(doctor.read_log(str(path)), Machine())
+    assert findings.plan is not None
+    json.dumps({key: fact.value for key, fact in findings.case.facts.won.items()}, allow_nan=False)
+
+
 MESSAGE = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.57 GiB "
-    "of which 41.69 MiB is free. {processes}Of the allocated memory 20.00 GiB is allocated by PyTorch, and 203.57 MiB is "
-    "reserved by PyTorch but unallocated.\n"
+    "of which 41.69 MiB is free. {processes}Of the allocated memory 20.00 GiB is allocated by PyTorch, and 203.57 MiB "
+    "is reserved by PyTorch but unallocated.\n"
 )
 OWN = "Including non-PyTorch memory, this process has 20.60 GiB memory in use. "
 
