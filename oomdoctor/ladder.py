@@ -28,10 +28,15 @@ def make_plans(rules: Iterable[Rule], settings: Settings, pricing: Pricing) -> d
     Where one order leads nowhere and another fits, the other's steps serve. A lossless plan only ever is lossless.
     """
     rules = list(rules)
-    plans = {prefer: make_plan(rules, settings, pricing, prefer) for prefer in PREFERENCES}
-    whole = make_plan([rule for rule in rules if rule.cost.data == "none"], settings, pricing, "fastest")
-    if whole.fits:  # cutting samples is always quick; it is no plan to compare with while another fits
-        plans["fastest"] = whole
+    whole = [rule for rule in rules if rule.cost.data == "none"]
+    # Cutting samples is always quick; it is no plan to compare with while another fits.
+    fastest = make_plan(whole, settings, pricing, "fastest")
+    if not fastest.fits:
+        fastest = make_plan(rules, settings, pricing, "fastest")
+    plans = {
+        prefer: fastest if prefer == "fastest" else make_plan(rules, settings, pricing, prefer)
+        for prefer in PREFERENCES
+    }
     fitting = [plan for plan in plans.values() if plan.fits]
     if fitting and plans["ladder"].fits is False:
         plans["ladder"] = fitting[0]._replace(prefer="ladder")

@@ -72,10 +72,15 @@ def open_questions(
     if plan is None:
         return ()
     unknown = [(key, entry) for key, entry in entries if _open(key, entry, facts, known)]
+    course, fits = _course(plan, start, pricing), pricing.fits(start)
     return tuple(
         _question(key, entry, facts.won.get(key), known)
         for key, entry in unknown
-        if any(_matters(key, value, plan, start, pricing) for value in _plausible(entry, known))
+        if any(
+            _matters({**start, key: value}, plan, course, fits, pricing)
+            for value in _plausible(entry, known)
+            if value != start.get(key)
+        )
     )
 
 
@@ -97,24 +102,29 @@ def _offered(entry: Mapping[str, Any], known: Settings) -> tuple[Value, ...]:
     return tuple(typed(choice["value"]) for choice in choices if check(choice.get("when", {}), known).applies)
 
 
-def _matters(key: str, value: Value, plan: Plan, start: Settings, pricing: Pricing) -> bool:
-    """Whether the plan would be another one, were this the value: somewhere along its steps what fits no longer does
-    or the reverse, or one of its rules would no longer apply."""
-    if start.get(key) == value:
-        return False
-    settings = {**start, key: value}
+def _course(plan: Plan, start: Settings, pricing: Pricing) -> list[bool]:
+    """Whether the rule of each step applies to the settings before that step."""
+    applied = []
+    for step in plan.steps:
+        applied.append(check(step.rule.when, pricing.facts(start)).applies)
+        start = {**start, **step.change}
+    return applied
+
+
+def _matters(settings: Settings, plan: Plan, course: list[bool], fits: bool | None, pricing: Pricing) -> bool:
+    """Whether the plan would be another one, were these the settings it starts from: somewhere along its steps what
+    fits no longer does or the reverse, or one of its rules would no longer apply.
+
+    course, fits: of the settings that the plan was made for.
+    """
     if not pricing.possible(settings):
         return False
-    if pricing.fits(settings) != pricing.fits(start):
+    if pricing.fits(settings) != fits:
         return True
-    before = dict(start)
-    for step in plan.steps:
-        if (
-            check(step.rule.when, pricing.facts(settings)).applies
-            != check(step.rule.when, pricing.facts(before)).applies
-        ):
+    for step, applied in zip(plan.steps, course, strict=True):
+        if check(step.rule.when, pricing.facts(settings)).applies != applied:
             return True
-        before, settings = {**before, **step.change}, {**settings, **step.change}
+        settings = {**settings, **step.change}
         if pricing.fits(settings) != step.fits:
             return True
     return False

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 _FIGURE = re.compile(r"(?<=[\d.]) (?=(?:[KMGT]i?B|B|bytes?|ms|s)\b|[%行步级处倍个张条层位])|(?<=第) (?=\d)")
 _GLUE = "\ue000"  # of the private use area: `plain` lets none through
 # A word, one wide character with the closing marks that may not start a line, or a run of spaces.
-_PIECE = re.compile(r"[ \t]+|[^\s\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef\u3000-\u303f]+|.", re.DOTALL)
+# The one for wide text is compiled where it is used: such ranges take milliseconds.
+_ASCII_PIECE = r"[ \t]+|\S+|\s"
+_PIECE = r"[ \t]+|[^\s\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef\u3000-\u303f]+|(?s:.)"
 _NO_START = "，。；：、！？）》」』”’％,.;:!?)]}%"
 _NO_END = "（《「『“‘([{"
 
@@ -52,7 +54,8 @@ def shortened(lines: list[str], most: int, width: int) -> list[str]:
 def _pieces(text: str) -> Iterator[str]:
     """What may stand on a line of its own: words and wide characters, with the marks that belong to them."""
     held = ""
-    for piece in _PIECE.findall(_FIGURE.sub(_GLUE, text)):
+    pattern = _ASCII_PIECE if text.isascii() else _PIECE
+    for piece in re.findall(pattern, _FIGURE.sub(_GLUE, text)):
         joined = held + piece
         if held and (piece[0] in _NO_START + _GLUE or held[-1] in _NO_END + _GLUE):
             held = joined
