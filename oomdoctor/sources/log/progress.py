@@ -17,9 +17,9 @@ LOOK_BACK, LOOK_AHEAD = 3000, 60
 _WORDS = re.compile(r"[^\W\d_]+")
 _MAY_COUNT = re.compile(r"\d\|\d|%|/ ?\d|[Ss]tep|STEP|[Ii]ter")
 _BANNER = {
-    "total": re.compile(r"Total train batch size \(w\. parallel, distributed & accumulation\) = ([\d,]+)"),
-    "micro": re.compile(r"Instantaneous batch size per (?:device|GPU) = ([\d,]+)"),
-    "accumulation": re.compile(r"Gradient Accumulation steps = ([\d,]+)"),
+    "total": r"Total train batch size \(w\. parallel, distributed & accumulation\) = ([\d,]+)",
+    "micro": r"Instantaneous batch size per (?:device|GPU) = ([\d,]+)",
+    "accumulation": r"Gradient Accumulation steps = ([\d,]+)",
 }
 
 
@@ -95,9 +95,8 @@ def world_size(sheet: Sheet) -> tuple[int, int] | None:
 
 def _counts(sheet: Sheet, entry: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
     """The numbers of processes that the lines of one entry give, each with its line."""
-    pattern = re.compile(entry["find"])
     for at in sorted({at for anchor in entry["anchors"] for at in sheet.lines_with(anchor)}):
-        if found := pattern.search(sheet.lines[at].text[:8000]):
+        if found := re.search(entry["find"], sheet.lines[at].text[:8000]):
             number = 1 if entry.get("one") else next((process(group) for group in found.groups() if group), None)
             if number is not None and number >= entry.get("least", 0):
                 yield number + entry.get("plus", False), at
@@ -111,7 +110,7 @@ def _of_banner(sheet: Sheet) -> tuple[int, int] | None:
         start = sheet.line_at(place)
         for at in range(start, min(start + 14, len(sheet.lines))):
             for name, pattern in _BANNER.items():
-                found = pattern.search(sheet.lines[at].text)
+                found = re.search(pattern, sheet.lines[at].text)
                 if found and (value := whole(found[1])) is not None:
                     values[name], where = value, at
     if len(values) < 3 or not values["micro"] * values["accumulation"]:
