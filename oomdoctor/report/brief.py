@@ -11,8 +11,8 @@ from oomdoctor.memory.lines import Bill, total
 from oomdoctor.memory.room import needed_bytes
 from oomdoctor.report.basis import value_text
 from oomdoctor.report.bill import bill_table, is_priced, no_bill, total_bytes, verdict
-from oomdoctor.report.crash import QUOTED, circumstances, figures
-from oomdoctor.report.page import BAD, WARN, Page
+from oomdoctor.report.crash import QUOTED, circumstances, crash_head, figures
+from oomdoctor.report.page import Page
 from oomdoctor.units import show_bytes
 
 _MESSAGE_LINES = 2
@@ -24,12 +24,8 @@ _FIGURES = ("requested", "free", "allocated", "allowed", "total", "others")
 
 def crash_brief(page: Page, crash: Crash | None) -> None:
     """The failure, the beginning of the message, and the figures that count."""
-    page.heading(page.word("heading_crash"))
-    if crash is None or crash.kind == "not_oom":
-        page.signed(page.word("crash_none"), WARN)
+    if (crash := crash_head(page, crash)) is None:
         return
-    kind, phase = page.name("kind", crash.kind), page.name("phase", crash.phase)
-    page.signed(page.word("crash_at", kind=kind, phase=phase), BAD if crash.fatal else WARN)
     for sentence in circumstances(page, crash):
         page.paragraph(sentence, indent=2)
     if crash.text:

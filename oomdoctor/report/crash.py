@@ -13,14 +13,21 @@ QUOTED = 600  # characters of the message: the longest of torch's own, with its 
 _FIGURES = ("requested", "free", "allocated", "idle", "own", "allowed", "total", "others")
 
 
-def crash_section(page: Page, crash: Crash | None) -> None:
-    """The failure, the line that proves it and its figures."""
+def crash_head(page: Page, crash: Crash | None) -> Crash | None:
+    """The heading and what failed. Returns the failure, if there is one."""
     page.heading(page.word("heading_crash"))
     if crash is None or crash.kind == "not_oom":
         page.signed(page.word("crash_none"), WARN)
-        return
+        return None
     kind, phase = page.name("kind", crash.kind), page.name("phase", crash.phase)
     page.signed(page.word("crash_at", kind=kind, phase=phase), BAD if crash.fatal else WARN)
+    return crash
+
+
+def crash_section(page: Page, crash: Crash | None) -> None:
+    """The failure, the line that proves it and its figures."""
+    if (crash := crash_head(page, crash)) is None:
+        return
     for sentence in _all_circumstances(page, crash):
         page.paragraph(sentence, indent=2)
     _message(page, crash)
