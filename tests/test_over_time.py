@@ -1,10 +1,16 @@
 """From a log whose printed memory grows to a plan that mends the leak first."""
 
+from io import StringIO
 from pathlib import Path
+
+from rich.console import Console
 
 from oomdoctor import doctor
 from oomdoctor.case import Text
+from oomdoctor.report.now import now_section
+from oomdoctor.report.page import Page
 
+COMMAND = "$ python train.py --model_name_or_path huggyllama/llama-7b --use_lora --bf16 --per_device_train_batch_size 2"
 CRASH = """Traceback (most recent call last):
   File "train.py", line 71, in <module>
     outputs = model(**batch)
@@ -35,8 +41,9 @@ def test_a_leak_is_the_cause_and_the_first_step_which_says_what_the_others_are_w
 def test_with_a_bill_the_leak_still_comes_first_and_the_bill_is_not_held_against_many_good_steps(
     tmp_path: Path,
 ) -> None:
-    found = _findings(tmp_path, [14.1, 15.4, 16.6, 17.9, 19.1, 20.4], "model_name_or_path: huggyllama/llama-7b")
+    found = _findings(tmp_path, [14.1, 15.4, 16.6, 17.9, 19.1, 20.4], COMMAND)
     assert found.diagnosis is not None and found.plan is not None
+    assert found.bill is not None
     assert found.diagnosis.cause == "leak" and found.plan.steps[0].rule.id == "leak"
     assert not any(isinstance(text, Text) and text.path.endswith("on_the_way") for text in found.diagnosis.because)
 
@@ -46,3 +53,11 @@ def test_steady_memory_and_a_late_death_lead_to_the_longest_samples(tmp_path: Pa
     assert found.diagnosis is not None and found.plan is not None
     assert found.diagnosis.cause != "leak"
     assert "long-sample" in found.plan.rules and "leak" not in found.plan.rules
+
+
+def test_the_last_word_on_a_leak_does_not_promise_that_it_fits(tmp_path: Path) -> None:
+    found = _findings(tmp_path, [14.1, 15.4, 16.6, 17.9, 19.1, 20.4], COMMAND)
+    assert found.plan is not None and found.plan.fits
+    stream = StringIO()
+    now_section(Page(Console(file=stream, width=80), "en"), found)
+    assert "Stop the growth first" in stream.getvalue() and "then it fits" not in stream.getvalue()

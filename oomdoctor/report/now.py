@@ -37,7 +37,9 @@ def _verdict(page: Page, findings: Findings, plan: Plan) -> None:
     if crash is not None and not crash.fatal:
         page.signed(page.word("now_survived_save" if crash.phase == "checkpoint_save" else "now_survived"), WARN)
     needs = needs_text(page, plan.steps[-1], usable)
-    if plan.fits and needs:
+    if plan.fits and needs and findings.diagnosis is not None and findings.diagnosis.cause == "leak":
+        page.signed(page.word("now_grows", needs=needs), WARN)
+    elif plan.fits and needs:
         word = "now_fits_one" if len(plan.steps) == 1 else "now_fits"
         page.signed(page.word(word, count=len(plan.steps), needs=needs), GOOD)
     elif plan.fits is False and needs:
