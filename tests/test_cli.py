@@ -438,6 +438,7 @@ def test_a_terminal_without_chinese_is_no_trouble(arguments: tuple[object, ...])
 def test_ctrl_c_at_any_moment_ends_with_130_and_no_traceback() -> None:
     code = (
         "import os, signal, sys, builtins\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a background job starts with it ignored
         "from oomdoctor import cli\n"
         "real, left = builtins.__import__, int(sys.argv[1])\n"
         "def slow(name, *rest, **more):\n"

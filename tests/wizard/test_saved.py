@@ -92,7 +92,9 @@ def saved_case() -> str:
     return json.dumps(saved._as_json(a_case()))
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(data=st.data())
 def test_a_damaged_case_is_refused_or_read(data: st.DataObject, folder: Path) -> None:
     content = json.loads(saved_case())
