@@ -9,6 +9,7 @@ from oomdoctor.edits.render import code_hows, hows
 from oomdoctor.remedies.changes import apply
 from oomdoctor.remedies.conditions import check
 from oomdoctor.remedies.rules import all_rules
+from tests.edits.runs import COMMON
 
 BATCH = (
     {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 16},
@@ -179,27 +180,15 @@ def test_checkpointing_under_fsdp_is_set_where_fsdp_is():
 
 
 RUN = {
+    **COMMON,
     "task": "sft",
     "method": "lora",
     "bill.known": True,
     "crash.kind": "cuda_oom",
     "crash.phase": "backward",
-    "per_device_train_batch_size": 8,
-    "gradient_accumulation_steps": 2,
-    "max_length": 2048,
-    "gradient_checkpointing": "none",
     "use_cache": True,
-    "optim": "adamw_torch",
-    "attn_implementation": "eager",
-    "torch_dtype": "float32",
     "quantization": "nf4",
-    "kbit_prepare": True,
-    "loss_kernel": "plain",
-    "parallelism": "none",
     "offload": "none",
-    "gpus.count": 2,
-    "lora.r": 64,
-    "lora.target_modules": ("all-linear",),
 }
 
 

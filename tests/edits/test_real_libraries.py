@@ -9,32 +9,21 @@ import pytest
 from oomdoctor.edits.render import hows
 from oomdoctor.remedies.changes import apply
 from oomdoctor.remedies.rules import all_rules
+from tests.edits.runs import COMMON
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 RUN = {
+    **COMMON,
     "model": "meta-llama/Llama-2-7b-hf",
     "task": "sft",
     "method": "lora",
-    "per_device_train_batch_size": 8,
-    "gradient_accumulation_steps": 2,
     "per_device_eval_batch_size": 8,
-    "max_length": 2048,
-    "gradient_checkpointing": "none",
     "use_cache": True,
-    "optim": "adamw_torch",
-    "attn_implementation": "eager",
-    "torch_dtype": "float32",
     "trainable_dtype": "float32",
     "quantization": "none",
-    "kbit_prepare": True,
-    "loss_kernel": "plain",
-    "parallelism": "none",
     "offload": "none",
-    "gpus.count": 2,
-    "lora.r": 64,
-    "lora.target_modules": ("all-linear",),
     "lora.lora_dropout": 0.05,
     "lora.use_dora": True,
     "lora.modules_to_save": ("lm_head",),

@@ -13,6 +13,7 @@ from oomdoctor.remedies.changes import apply
 from oomdoctor.remedies.conditions import SILENT, check
 from oomdoctor.remedies.rules import all_rules
 from oomdoctor.texts import render
+from tests.edits.runs import COMMON
 
 BATCH = (
     {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 16},
@@ -159,25 +160,13 @@ def test_sharded_4_bit_weights_are_stored_in_16_bits():
 
 
 FULL = {
+    **COMMON,
     "framework": "transformers",
     "method": "full",
-    "per_device_train_batch_size": 8,
-    "gradient_accumulation_steps": 2,
     "per_device_eval_batch_size": 8,
-    "max_length": 2048,
-    "gradient_checkpointing": "none",
-    "optim": "adamw_torch",
-    "attn_implementation": "eager",
-    "torch_dtype": "float32",
     "trainable_dtype": "float32",
     "quantization": "none",
-    "kbit_prepare": True,
-    "loss_kernel": "plain",
     "reference_model": "full",
-    "parallelism": "none",
-    "gpus.count": 2,
-    "lora.r": 64,
-    "lora.target_modules": ("all-linear",),
     "lora.lora_dropout": 0.05,
     "lora.use_dora": True,
     "lora.modules_to_save": ("lm_head",),
