@@ -29,14 +29,10 @@ def make_plans(rules: Iterable[Rule], settings: Settings, pricing: Pricing) -> d
     """
     rules = list(rules)
     whole = [rule for rule in rules if rule.cost.data == "none"]
+    plans = {prefer: make_plan(rules, settings, pricing, prefer) for prefer in PREFERENCES if prefer != "fastest"}
     # Cutting samples is always quick; it is no plan to compare with while another fits.
     fastest = make_plan(whole, settings, pricing, "fastest")
-    if not fastest.fits:
-        fastest = make_plan(rules, settings, pricing, "fastest")
-    plans = {
-        prefer: fastest if prefer == "fastest" else make_plan(rules, settings, pricing, prefer)
-        for prefer in PREFERENCES
-    }
+    plans["fastest"] = fastest if fastest.fits else make_plan(rules, settings, pricing, "fastest")
     fitting = [plan for plan in plans.values() if plan.fits]
     if fitting and plans["ladder"].fits is False:
         plans["ladder"] = fitting[0]._replace(prefer="ladder")
