@@ -283,6 +283,7 @@ class Case(NamedTuple):
     origin: str | None = None  # the log or card it started from
     tried: tuple[str, ...] = ()  # rule ids that were applied and did not help
     unknown_answers: tuple[str, ...] = ()  # keys the person does not know
+    logs: tuple[Case, ...] = ()  # where several logs of the run were given: each as it was read, this one's last
 
     def know(self, new: Iterable[Fact]) -> Case:
         """The same case with more facts."""

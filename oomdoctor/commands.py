@@ -84,7 +84,7 @@ def _consult(chosen: Namespace, lang: str) -> int:
     """Bare `oomdoctor`, and `--from-log`: the wizard where someone can answer, the report where nobody can."""
     if chosen.from_log is None and chosen.run is None and (chosen.json or chosen.no_input):
         raise UserError("oomdoctor", Text("texts/cli.nothing_to_read"), Text("texts/cli.see_help"))
-    case = (doctor.read_log(chosen.from_log) if chosen.from_log is not None else Case()).know(chosen.stated)
+    case = (doctor.read_logs(chosen.from_log) if chosen.from_log is not None else Case()).know(chosen.stated)
     if _is_no_oom(case):
         return _report_no_oom(case, chosen, lang)
     port = _port(chosen, lang)
@@ -106,7 +106,15 @@ def _report_no_oom(case: Case, chosen: Namespace, lang: str) -> int:
     else:
         for note in findings.notes:
             print(render(note, lang))
+        _print_comparison(case, chosen, lang)
     return NO_OOM
+
+
+def _print_comparison(case: Case, chosen: Namespace, lang: str) -> None:
+    if case.logs:
+        from oomdoctor.report import terminal
+
+        terminal.show_comparison(case, lang, console_of(chosen))
 
 
 def _exit_code(findings: Findings) -> int:

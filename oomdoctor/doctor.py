@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from oomdoctor import calibration, inference, machines
 from oomdoctor.case import SOURCES, Architecture, Case, Facts, Machine, Run, Text, UserError, Value
@@ -18,6 +19,9 @@ from oomdoctor.questions import Question, assumptions, open_questions
 from oomdoctor.remedies.rules import all_rules
 from oomdoctor.sources.model import architecture_for, family_note
 from oomdoctor.units import GIB
+
+if TYPE_CHECKING:
+    from oomdoctor.sources.log import LogReading
 
 
 class Findings(NamedTuple):
@@ -41,15 +45,34 @@ class Findings(NamedTuple):
 def read_log(path: str) -> Case:
     """The case that a crash log, a folder of rank logs or `-` (standard input) tells of. Raises UserError."""
     from oomdoctor.sources import log
+
+    reading = log.read_log(path)
+    if reading.crash is None or reading.crash.kind == "not_oom":
+        return Case(crash=reading.crash, origin=path)
+    return _case_of(reading, path)
+
+
+def read_logs(paths: Sequence[str]) -> Case:
+    """The case of the last of several logs of one run, oldest first, with the others beside it. Raises UserError."""
+    if len(paths) == 1:
+        return read_log(paths[0])
+    from oomdoctor import comparison
+    from oomdoctor.sources import log
+
+    cases = [_case_of(log.read_log(path), path) for path in paths]  # the settings of a run that went well count too
+    return comparison.beside(cases)
+
+
+def _case_of(reading: LogReading, path: str) -> Case:
     from oomdoctor.sources.log.evidence import facts_of
     from oomdoctor.sources.log.overtime import facts_over_time
 
-    reading = log.read_log(path)
-    case = Case(crash=reading.crash, origin=path)
-    if reading.crash is None or reading.crash.kind == "not_oom":
-        return case
-    said = [*facts_of(reading.lines, reading.crash.line), *facts_over_time(reading.lines, reading.crash)]
-    return case.know([*machines.facts_of_crash(reading.crash), *said])
+    crash = reading.crash
+    case = Case(crash=crash, origin=path)
+    if crash is None:
+        return case.know(facts_of(reading.lines))
+    said = [*facts_of(reading.lines, crash.line), *facts_over_time(reading.lines, crash)]
+    return case.know([*machines.facts_of_crash(crash), *said])
 
 
 def read_card(path: str) -> Case:

@@ -22,7 +22,7 @@ WITHOUT_EFFECT: Mapping[str, tuple[str, ...]] = {
     "rules": ("full", "prefer", "run", "set"),
 }
 COMMANDS = tuple(WITHOUT_EFFECT)
-_ONCE = ("--from-log", "--run")
+_ONCE = ("--run",)
 
 Words = Callable[[str], str]
 
@@ -64,13 +64,25 @@ def _check(chosen: argparse.Namespace, arguments: Sequence[str]) -> None:
     for option in _ONCE:
         if sum(argument == option or argument.startswith(f"{option}=") for argument in arguments) > 1:
             raise UserError(option, Text("texts/cli.twice"), Text("texts/cli.see_help"))
-    if chosen.command is not None and chosen.from_log is not None:
-        raise UserError("--from-log", Text("texts/cli.log_beside_command", {"command": chosen.command}))
+    _check_logs(chosen)
     if chosen.command == "rules":
         if chosen.action == "list" and chosen.target is not None:
             raise UserError(f"rules list {chosen.target}", Text("texts/cli.list_takes_nothing"))
         if chosen.action == "show" and not chosen.target:
             raise UserError("rules show", Text("texts/cli.show_which"), Text("texts/cli.show_which_hint"))
+
+
+def _check_logs(chosen: argparse.Namespace) -> None:
+    """Raises UserError for a log beside a command, and for standard input that would have to be read twice.
+
+    A command right after a log reads like a second log; a log of such a name is written as `./plan`.
+    """
+    logs = chosen.from_log or []
+    command = chosen.command or next((name for name in logs[1:] if name in COMMANDS), None)
+    if logs and command is not None:
+        raise UserError("--from-log", Text("texts/cli.log_beside_command", {"command": command}))
+    if logs.count("-") > 1:
+        raise UserError("--from-log -", Text("texts/cli.twice"), Text("texts/cli.see_help"))
 
 
 def _parser(lang: str, named: Sequence[str]) -> _Parser:
@@ -82,7 +94,7 @@ def _parser(lang: str, named: Sequence[str]) -> _Parser:
     )
     parser.add_argument("-h", "--help", action="help", help=words("help"))
     parser.add_argument("--version", action="version", version=f"oomdoctor {__version__}", help=words("version"))
-    parser.add_argument("--from-log", metavar="FILE|DIR|-", help=words("from_log"))
+    parser.add_argument("--from-log", nargs="+", action="extend", metavar="FILE|DIR|-", help=words("from_log"))
     if not named:
         parser.set_defaults(command=None)
         return parser

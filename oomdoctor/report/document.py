@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from oomdoctor import __version__
-from oomdoctor.case import Crash, Fact, Gpu, Holder, Machine, Text, UserError
+from oomdoctor.case import Case, Crash, Fact, Gpu, Holder, Machine, Text, UserError
 from oomdoctor.diagnosis import Diagnosis
 from oomdoctor.doctor import Findings
 from oomdoctor.edits.how import How
@@ -39,6 +39,7 @@ def document(findings: Findings, lang: str) -> Document:
         "alternatives": [_alternative(plan, lang) for plan in findings.alternatives],
         "questions_open": [_question(question, lang) for question in findings.questions],
         "notes": [render(note, lang) for note in findings.notes],
+        "compared": _compared(findings.case, lang),
     }
 
 
@@ -105,6 +106,24 @@ def _crash(crash: Crash | None, diagnosis: Diagnosis | None, lang: str) -> Docum
         "tensor": [_tensor(tensor, lang) for tensor in diagnosis.tensors] if diagnosis else [],
         "proof": dict(crash.proof),
     }
+
+
+def _compared(case: Case, lang: str) -> list[Document]:
+    """The older logs of the run, oldest first, each with what changed from it to the next one."""
+    if not case.logs:
+        return []
+    from oomdoctor.comparison import comparisons
+
+    return [
+        {
+            "log": each.before.origin,
+            "crash": _crash(each.before.crash, None, lang),
+            "changed": [change._asdict() for change in each.changes],
+            "verdict": each.verdict,
+            "text": render(each.text, lang),
+        }
+        for each in comparisons(case)
+    ]
 
 
 def _tensor(tensor: Tensor, lang: str) -> Document:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import IO, TYPE_CHECKING, Literal
 
-from oomdoctor.case import Facts, Machine
+from oomdoctor.case import Case, Facts, Machine
 from oomdoctor.doctor import Findings
 from oomdoctor.memory.lines import Bill
 from oomdoctor.remedies.rule import Rule
@@ -13,6 +13,7 @@ from oomdoctor.report.basis import facts_section, notes_section, questions_secti
 from oomdoctor.report.bill import bill_of_findings, bill_section, lacking
 from oomdoctor.report.brief import bill_brief, crash_brief, why_brief
 from oomdoctor.report.briefplan import plan_brief, questions_brief
+from oomdoctor.report.compared import compared_section
 from oomdoctor.report.crash import crash_section, why_section
 from oomdoctor.report.machine import machine_section
 from oomdoctor.report.now import now_section
@@ -62,6 +63,7 @@ def _brief(page: Page, findings: Findings) -> None:
     if case.crash is not None or findings.plan is None:
         crash_brief(page, case.crash)
     why_brief(page, findings)
+    compared_section(page, case)
     bill_brief(page, findings)
     for note in findings.notes:
         page.bullet(page.say(note))
@@ -78,6 +80,7 @@ def _full(page: Page, findings: Findings) -> None:
     if case.crash is not None or findings.plan is None:
         crash_section(page, case.crash)
     why_section(page, findings.diagnosis)
+    compared_section(page, case)
     bill_of_findings(page, findings)
     facts_section(page, used_facts(findings), findings.questions)
     notes_section(page, findings.notes)
@@ -92,6 +95,11 @@ def _full(page: Page, findings: Findings) -> None:
 def show_bill(bill: Bill, usable_bytes: int | None, lang: str, console: Console) -> None:
     """The bill alone. usable_bytes: what one card offers, None where unknown."""
     bill_section(Page(console, lang), bill, usable_bytes)
+
+
+def show_comparison(case: Case, lang: str, console: Console) -> None:
+    """Several logs beside each other, where the last of them shows no failure."""
+    compared_section(Page(console, lang, brief=True), case)
 
 
 def show_machine(machine: Machine, lang: str, console: Console) -> None:

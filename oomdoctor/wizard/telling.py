@@ -6,13 +6,14 @@ from oomdoctor.doctor import Findings
 from oomdoctor.report.basis import facts_section, notes_section
 from oomdoctor.report.bill import bill_of_findings
 from oomdoctor.report.brief import bill_brief, crash_brief, why_brief
+from oomdoctor.report.compared import compared_section
 from oomdoctor.report.crash import crash_section, why_section
 from oomdoctor.report.terminal import used_facts
 from oomdoctor.wizard.dialogue import Dialogue
 
 
 def tell(talk: Dialogue, findings: Findings) -> None:
-    """What died and why."""
+    """What died and why, and how older logs compare."""
     if findings.case.crash is None:
         return
     if talk.full:
@@ -21,6 +22,7 @@ def tell(talk: Dialogue, findings: Findings) -> None:
     else:
         crash_brief(talk.page, findings.case.crash)
         why_brief(talk.page, findings)
+    compared_section(talk.page, findings.case)
 
 
 def tell_bill(talk: Dialogue, findings: Findings) -> None:

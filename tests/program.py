@@ -1,0 +1,34 @@
+"""The program as a user starts it, for the tests of its commands."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+
+ROOT = Path(__file__).parents[1]
+QUIET = ("--no-input", "--no-gpu")
+
+
+def oomdoctor(*arguments: object, stdin: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "oomdoctor", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        input=stdin,
+        stdin=subprocess.DEVNULL if stdin is None else None,
+        env={**os.environ, "LC_ALL": "C.UTF-8", **environment},
+        cwd=ROOT,
+        timeout=60,
+        check=False,
+    )
+
+
+def document(*arguments: object, **options: Any) -> dict[str, Any]:
+    done = oomdoctor(*arguments, "--json", **options)
+    found: dict[str, Any] = json.loads(done.stdout)
+    jsonschema.validate(found, json.loads(oomdoctor("schema").stdout))
+    return found
