@@ -159,6 +159,6 @@ def _died_again(case: Case, older: Sequence[Case]) -> Iterator[Fact]:
         if first is None or _grows(log, case) or not _same_batches(log, case):
             continue
         if _same_late_step(first, last):
-            reason = Text("texts/evidence.died_in_both", {"step": last.step, "log": log.origin})
+            reason = Text("texts/comparison.died_in_both", {"step": last.step, "log": log.origin})
             yield Fact("log.died_late", True, f"log:{last.line}", reason)
             return

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 from oomdoctor.sources.log.course import Course, marks
 from oomdoctor.sources.log.failures import Failure
+from oomdoctor.sources.log.figures import whole
 from oomdoctor.sources.log.sheet import Sheet
 from oomdoctor.sources.log.signatures import Hit
 
 LONGEST = 2000  # characters of a line that are looked at: the words stand at its beginning
+ABOVE = 8  # lines of a banner
 
 
 def is_survived(sheet: Sheet, course: Course, failure: Failure) -> bool:
@@ -33,7 +37,34 @@ def survived_marks(sheet: Sheet) -> dict[int, Mapping[str, Any]]:
     """Lines that are by themselves the trace of a failure that was survived, with their entries."""
     found: dict[int, Mapping[str, Any]] = {}
     for pattern, entry in marks("survived", "alone"):
-        for at in sheet.lines_with(entry["anchor"]):
-            if pattern.search(sheet.lines[at].text[:LONGEST]):
-                found[at] = entry
+        places = [at for at in sheet.lines_with(entry["anchor"]) if pattern.search(sheet.lines[at].text[:LONGEST])]
+        if entry.get("falls"):
+            places = [at for before, at in pairwise(places) if _falls(sheet, pattern, entry, before, at)]
+        found |= dict.fromkeys(places, entry)
     return found
+
+
+def _falls(sheet: Sheet, pattern: re.Pattern[str], entry: Mapping[str, Any], before: int, at: int) -> bool:
+    """Whether the number of a line is lower than on an earlier line of the same run."""
+    was, now = (whole(_group(pattern, sheet, place)) for place in (before, at))
+    if was is None or now is None or not 0 < now < was:
+        return False
+    same = re.compile(entry["same"])
+    beside = {_beside(same, sheet, place) for place in (before, at)}
+    return len(beside) == 1 and None not in beside and not _finished(sheet, before, at)
+
+
+def _group(pattern: re.Pattern[str], sheet: Sheet, at: int) -> str | None:
+    found = pattern.search(sheet.lines[at].text[:LONGEST])
+    return found[1] if found else None
+
+
+def _beside(pattern: re.Pattern[str], sheet: Sheet, at: int) -> str | None:
+    """What the group of a pattern holds on the lines above."""
+    return next((text for place in range(at, max(-1, at - ABOVE), -1) if (text := _group(pattern, sheet, place))), None)
+
+
+def _finished(sheet: Sheet, first: int, last: int) -> bool:
+    """Whether a program ended well between two lines."""
+    good = [pattern for pattern, entry in marks("endings", "ending") if entry["ending"] == "well"]
+    return any(pattern.search(line.text[:LONGEST]) for line in sheet.lines[first:last] for pattern in good)

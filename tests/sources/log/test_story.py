@@ -117,6 +117,31 @@ def test_a_survived_failure_is_listed_beside_the_fatal_one() -> None:
     assert crash.recovered == (1,)
 
 
+def banner(batch: str, examples: str = "9,861") -> str:
+    total = "  Total train batch size (w. parallel, distributed & accumulation) ="
+    return f"***** Running training *****\n  Num examples = {examples}\n  Num Epochs = 2\n{total} {batch}\n"
+
+
+def test_a_banner_that_comes_again_with_a_smaller_batch_is_a_failure_that_was_swallowed() -> None:
+    crash = read(banner("64") + banner("57") + banner("51") + "{'train_runtime': 85.9}\n")
+    assert crash is not None
+    assert (crash.kind, crash.fatal, crash.recovered) == ("cuda_oom", False, (8, 12))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        banner("64") + banner("64"),
+        banner("32") + banner("64"),
+        banner("64") + banner("32", examples="77"),
+        banner("64") + "{'train_runtime': 85.9}\n" + banner("32"),
+        banner("64") + banner("0"),
+    ],
+)
+def test_a_second_run_with_another_batch_is_no_failure(text: str) -> None:
+    assert read(text) is None
+
+
 def test_a_killed_process_is_no_cause_where_a_card_ran_out() -> None:
     crash = read(f"{oom()}\n[launch.py:321:sigkill_handler] ['python'] exits with return code = -9\n")
     assert crash is not None
