@@ -22,7 +22,7 @@ FEW_BARS = 16
 ROW_BYTES, ROWS_AT_LEAST = 40, 60_000
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,400}(?:\x07|\x1b\\)|[@-Z\\-_=>])")
-_TAG = re.compile(r"</?(?:span|pre|code|div|br|font|strong|b)\b[^<>]{0,300}>")
+_TAG = re.compile(r"</?(?:span|pre|code|div|br|font|strong|b|a|p|td|tr|th|progress|body|html)\b[^<>]{0,300}>")
 _CONTROL = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160), 0x200B, 0xFEFF])
 # torch 2.3 writes the index of the card as a raw byte: it is an int8, which C++ prints as a character.
 _RAW_INDEX = re.compile(r"(GPU )([\x00-\x1f])( has a total capac)")
@@ -128,7 +128,7 @@ def _pieces(row: str, markup: bool) -> Iterator[str]:
         for part in row.replace('\\"', '"').split("\\n"):
             yield from _pieces(part, markup)
         return
-    if markup and "<" in row:
+    if markup and ("<" in row or "&" in row):
         import html
 
         row = html.unescape(_TAG.sub("", row))

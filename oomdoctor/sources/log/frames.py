@@ -34,6 +34,7 @@ _FRAMES = [
         r"^ *File (?P<path>[^\n\"']{1,300}?):(?P<line>\d+)(?:, in (?P<function>[^\n(:]{1,200})(?:\(.{0,300})?)?$",
         r"^\[(?P<path>[^\]\n]{1,300})\]\(https?://[^)\n]{0,100}\) in (?P<function>[^\n(]{1,200})",
         r"^(?P<path>(?:<ipython-input|[~/]|[A-Za-z]:\\)[^\n:]{1,300}?) in (?P<function>[\w.<>]+)(?:\(|$)",
+        r"^(?P<path>[\w./\\~-][\w./\\~ -]{0,300}\.py):(?P<line>\d+): in (?P<function>[\w.<>]{1,120})$",
         r"^ *(?:Cell|Input) ?In ?\[\d*\],? ?(?:line (?P<line>\d+)|in (?P<function>[^\n(]{1,100}))",
         r"^[ |❱>]*+(?P<path>(?:[~/]|[A-Za-z]:\\)?[\w./\\~@+ -]{0,300}\.\w{1,4}):(?P<line>\d+)"
         r" in (?P<function>[\w.<>]{1,120})",

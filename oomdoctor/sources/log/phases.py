@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from oomdoctor import knowledge
 from oomdoctor.sources.log.frames import Frame
 from oomdoctor.sources.log.lines import Line
-from oomdoctor.sources.log.progress import step_of
+from oomdoctor.sources.log.progress import evaluation_above, step_of
 
 LOOK_AHEAD = 30
 LOOK_BACK = 400  # lines before the crash in which the last words about the phase are looked for
@@ -114,7 +114,8 @@ def phase_of_words(lines: Sequence[Line], index: int) -> tuple[str, int | None]:
         if phase is not None:
             return phase, at
         if step_of(lines[at].text) is not None:
-            break  # training ran: any of its phases
+            banner = evaluation_above(lines, at)
+            return ("unknown", None) if banner is None else ("eval", banner)  # training ran: any of its phases
     return "unknown", None
 
 

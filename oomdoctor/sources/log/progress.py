@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
@@ -29,10 +29,14 @@ def step_at(lines: Sequence[Line], index: int) -> tuple[int, int] | None:
     return before or _first_step(lines, range(index + 1, min(len(lines), index + LOOK_AHEAD)))
 
 
-def _first_step(lines: Sequence[Line], order: Iterable[int]) -> tuple[int, int] | None:
+def _first_step(lines: Sequence[Line], order: range) -> tuple[int, int] | None:
+    passed = len(lines)  # the banner of an evaluation whose bars are no steps
     for at in order:
-        step = step_of(lines[at].text)
-        if step is not None:
+        step = step_of(lines[at].text) if at <= passed else None
+        banner = None if step is None else evaluation_above(lines, at)
+        if banner is not None:
+            passed = banner
+        elif step is not None:
             return step, at
         start = begun(lines[at].text)
         if start is not None and start["value"] is not None:
@@ -40,6 +44,35 @@ def _first_step(lines: Sequence[Line], order: Iterable[int]) -> tuple[int, int] 
         if start is not None and not _is_glued(lines, at):
             return None
     return None
+
+
+def evaluation_above(lines: Sequence[Line], at: int) -> int | None:
+    """The index of the banner of an evaluation that a bar without a label belongs to; None where it counts steps.
+
+    Between the two stand no bar with another total, no loss and no result.
+    """
+    total = _total(lines[at].text)
+    for above in range(at - 1, max(-1, at - LOOK_BACK), -1) if total is not None else ():
+        text = lines[above].text[:800]
+        if _evaluates().search(text):
+            return above
+        if _total(text) not in (None, total) or "'eval_" in text or begun(text):
+            return None
+    return None
+
+
+_BAR_TOTAL = re.compile(r"^[^\w]{0,8}\d{1,3}%\|?[^|]{0,200}\|? *\d{1,12}/(\d{1,12}) \[")
+
+
+def _total(text: str) -> str | None:
+    """What a bar without a label counts up to."""
+    found = _BAR_TOTAL.match(text[:800]) if "%" in text[:16] else None
+    return found[1] if found else None
+
+
+@cache
+def _evaluates() -> re.Pattern[str]:
+    return re.compile(knowledge.lookup("phases/words.evaluating")["find"])
 
 
 def _is_glued(lines: Sequence[Line], at: int) -> bool:

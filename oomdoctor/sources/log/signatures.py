@@ -46,7 +46,7 @@ FIELDS = {
     "gpu": "gpu_index",
 }
 _TYPES = {
-    "size": r"\d[\d.,]{0,24}+(?: )?(?:bytes|[KMGTP]i?B|[KMGT]i)",
+    "size": r"\d[\d.,]{0,24}+(?: )?(?:bytes|[KMGTP]i?B|[KMGT]i|B(?![a-z]))",
     "int": r"\d[\d,]{0,24}",
     "gib": r"\d[\d.]{0,24}",
 }

@@ -10,6 +10,8 @@ from typing import Any
 from oomdoctor.sources.log.course import Course, marks
 from oomdoctor.sources.log.failures import Failure
 from oomdoctor.sources.log.figures import whole
+from oomdoctor.sources.log.progress import is_alone
+from oomdoctor.sources.log.recurring import goes_on_as_before
 from oomdoctor.sources.log.sheet import Sheet
 from oomdoctor.sources.log.signatures import Hit
 
@@ -30,7 +32,13 @@ def _hit_is_survived(sheet: Sheet, course: Course, hit: Hit) -> bool:
     for pattern, entry in marks("survived", "where"):
         if any(pattern.search(line.text[:LONGEST]) for line in (lines if entry["where"] == "line" else after)):
             return True
-    return course.goes_on(hit.last)
+    return course.goes_on(hit.last) or _goes_on_alone(sheet, hit)
+
+
+def _goes_on_alone(sheet: Sheet, hit: Hit) -> bool:
+    """Whether the same process printed its progress again. Where ranks cannot be told apart, the others may have."""
+    told_apart = sheet.lines[hit.first].rank is not None or is_alone(sheet)
+    return told_apart and goes_on_as_before(sheet.lines, hit.first, hit.last)
 
 
 def survived_marks(sheet: Sheet) -> dict[int, Mapping[str, Any]]:

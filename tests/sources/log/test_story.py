@@ -221,3 +221,30 @@ def test_the_figure_of_this_process_comes_only_from_its_own_words() -> None:
 )
 def test_the_step_is_read_off_a_line(text: str, step: int | None) -> None:
     assert step_of(text) == step
+
+
+def progress(trials: range) -> str:
+    return "".join(f"trial {n} epoch 10/10  train 0.4{n}  val 0.3{n}  26.{n}s\n" for n in trials)
+
+
+def test_progress_that_comes_again_shows_that_the_failure_was_survived_whatever_it_looks_like() -> None:
+    crash = read(f"A new study begins\n{progress(range(1, 5))}Trial 5 failed: {oom()}\n{progress(range(6, 9))}")
+    assert crash is not None and not crash.fatal
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        progress(range(6, 8)),  # too few to tell it from lines that were still on their way
+        "A new study begins\n" + progress(range(6, 9)),  # the next run of a script
+        "trial 6 epoch 10/10  train nan\n" * 3,  # another kind of line
+    ],
+)
+def test_a_few_lines_or_another_run_after_a_failure_prove_nothing(after: str) -> None:
+    crash = read(f"A new study begins\n{progress(range(1, 5))}Trial 5 failed: {oom()}\n{after}")
+    assert crash is not None and crash.fatal
+
+
+def test_where_ranks_cannot_be_told_apart_the_progress_of_others_proves_nothing() -> None:
+    crash = read(f"torchrun --nproc_per_node 4 hpo.py\n{progress(range(1, 5))}{oom()}\n{progress(range(5, 9))}")
+    assert crash is not None and crash.fatal
