@@ -15,7 +15,7 @@ from oomdoctor.sources.log.sheet import Sheet
 
 LOOK_BACK, LOOK_AHEAD = 3000, 60
 _WORDS = re.compile(r"[^\W\d_]+")
-_MAY_COUNT = re.compile(r"\d\|\d|%|/ ?\d|[Ss]tep|STEP|[Ii]ter")
+_MAY_COUNT = re.compile(r"\d\|\d|%|/ ?\d|[Ss]tep|STEP|[Ii]ter|avg loss")
 _BANNER = {
     "total": r"Total train batch size \(w\. parallel, distributed & accumulation\) = ([\d,]+)",
     "micro": r"Instantaneous batch size per (?:device|GPU) = ([\d,]+)",

@@ -12,7 +12,8 @@ An entry has
 - certainty: high (the message says it), medium (a process was killed; the default), low (it may be something else).
 - phase: where the message alone tells it; words: a list of {phase, find}, patterns for the phase in the lines around.
 - requires, unless: literals of which one must stand in the log, or none may. innermost: functions of which one must be
-  the innermost of the traceback. at_least: sizes below which it is none.
+  the innermost of the traceback. at_least: sizes below which it is none. not_behind: a pattern that none of the few
+  lines before may hold.
 - traceless: no traceback belongs to it. consequence: any other failure counts before it.
 - survivable: the program may go on after it.
 - framework: the tool that prints it, where nothing else in the log names the one that drove the run.
@@ -59,6 +60,7 @@ REACH = 8000
 LONGEST_LINE = 2000
 BEHIND = 400
 AROUND = 40
+JUST_BEFORE = 6  # lines
 # Bytes of an element, by the names that TensorFlow prints (tensorflow/core/framework/types.cc).
 _ELEMENT = {
     "double": 8,
@@ -105,7 +107,7 @@ def _hits_of(sheet: Sheet, name: str, entry: Mapping[str, Any]) -> Iterator[Hit]
     further = _Further(sheet, [first for _, first, _ in spans])
     for span in spans:
         hit = _hit(name, entry, span, sheet.starts[span[1]], further)
-        if _large_enough(hit):
+        if _large_enough(hit) and not _explained(sheet, hit):
             yield hit
 
 
@@ -152,6 +154,15 @@ def _allowed(sheet: Sheet, entry: Mapping[str, Any]) -> bool:
 def _large_enough(hit: Hit) -> bool:
     limits = hit.entry.get("at_least", {})
     return all(hit.fields.get(FIELDS[name], NO_FIGURE) >= parse_size(limit) for name, limit in limits.items())
+
+
+def _explained(sheet: Sheet, hit: Hit) -> bool:
+    """Whether one of the few lines before says that something else did it."""
+    if "not_behind" not in hit.entry:
+        return False
+    pattern = compiled(hit.entry["not_behind"], False)
+    before = sheet.lines[max(0, hit.first - JUST_BEFORE) : hit.first]
+    return any(pattern.search(line.text[:LONGEST_LINE]) for line in before)
 
 
 def _hit(name: str, entry: Mapping[str, Any], span: Span, start: int, further: _Further) -> Hit:
