@@ -9,6 +9,7 @@ from oomdoctor import doctor
 from oomdoctor.case import Text
 from oomdoctor.report.now import now_section
 from oomdoctor.report.page import Page
+from oomdoctor.texts import render
 
 COMMAND = "$ python train.py --model_name_or_path huggyllama/llama-7b --use_lora --bf16 --per_device_train_batch_size 2"
 CRASH = """Traceback (most recent call last):
@@ -46,6 +47,19 @@ def test_with_a_bill_the_leak_still_comes_first_and_the_bill_is_not_held_against
     assert found.bill is not None
     assert found.diagnosis.cause == "leak" and found.plan.steps[0].rule.id == "leak"
     assert not any(isinstance(text, Text) and text.path.endswith("on_the_way") for text in found.diagnosis.because)
+
+
+def test_a_shown_line_that_keeps_tensors_is_named_where_memory_grows(tmp_path: Path) -> None:
+    shown = CRASH.replace("outputs = model(**batch)", "total_loss += outputs.loss")
+    growing, steady = [14.1, 15.4, 16.6, 17.9, 19.1, 20.4], [14.1, 14.2, 14.1, 14.1, 14.2, 14.1]
+    for sizes, named in ((growing, True), (steady, False)):
+        log = tmp_path / "train.log"
+        steps = [f"step {20 * n}: loss 1.9, memory allocated {size:.2f} GiB" for n, size in enumerate(sizes, 1)]
+        log.write_text("\n".join([*steps, shown]))
+        plan = doctor.examine(doctor.read_log(str(log))).plan
+        assert plan is not None
+        notes = [render(note, "en") for step in plan.steps for note in step.notes]
+        assert any("total_loss += outputs.loss" in note for note in notes) is named
 
 
 def test_steady_memory_and_a_late_death_lead_to_the_longest_samples(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_nothing_is_advised_where_memory_was_not_the_reason():
 @pytest.mark.parametrize("each", all_rules(), ids=lambda each: each.id)
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_every_text_of_a_rule_is_a_finished_sentence(each, lang):
-    values = {**dict.fromkeys(known_keys(), 0.5), "log.vllm_gpu_memory_utilization": 0.9}
+    values = {**dict.fromkeys(known_keys(), 0.5), "log.vllm_gpu_memory_utilization": 0.9, "log.leak_line": "a += b"}
     texts = [each.why, each.loses, *each.afterwards, *(text for _, text in each.notes)]
     for text in filter(None, texts):
         sentence = render(text, lang, **values)
