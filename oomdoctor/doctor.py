@@ -6,18 +6,20 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from oomdoctor import calibration, inference, machines
-from oomdoctor.case import SOURCES, Architecture, Case, Facts, Machine, Run, Text, UserError, Value
+from oomdoctor.case import SOURCES, Architecture, Case, Crash, Facts, Machine, Run, Text, UserError, Value
 from oomdoctor.diagnosis import GPU_KINDS, Diagnosis, Evidence, diagnose, foreign_bytes, request_fits
 from oomdoctor.fields import run_of
 from oomdoctor.ladder import make_plans, with_edits
 from oomdoctor.memory.bill import DERIVED, NEEDED, READ, Missing, bill_of, static_bytes
+from oomdoctor.memory.created import tensors_of
 from oomdoctor.memory.lines import Bill, Line, scaled, with_line
-from oomdoctor.memory.tensors import match, tensors_of
+from oomdoctor.memory.tensors import Tensor, match
 from oomdoctor.memory.weights import parameters
 from oomdoctor.plan import Plan, Pricing, Settings
-from oomdoctor.questions import Question, assumptions, open_questions
+from oomdoctor.questions import Question, assumptions, open_questions, with_proposals
 from oomdoctor.remedies.rules import all_rules
 from oomdoctor.sources.model import architecture_for, family_note
+from oomdoctor.suggestions.suggestion import Suggestion
 from oomdoctor.units import GIB
 
 if TYPE_CHECKING:
@@ -28,7 +30,8 @@ class Findings(NamedTuple):
     """All that is known at the end of the line; what the reports render and the wizard walks through.
 
     case: with the assumed facts filled in. bill: of the run as it is, None where it cannot be made (missing says
-    which fact it lacks). usable_bytes: what one card offers to this run.
+    which fact it lacks). usable_bytes: what one card offers to this run. suggested: what the requested size may be,
+    where the model is not known.
     """
 
     case: Case
@@ -40,6 +43,7 @@ class Findings(NamedTuple):
     alternatives: tuple[Plan, ...] = ()
     questions: tuple[Question, ...] = ()
     notes: tuple[Text, ...] = ()
+    suggested: tuple[Suggestion, ...] = ()
 
 
 def read_log(path: str) -> Case:
@@ -108,6 +112,7 @@ def examine(case: Case, live: Machine | None = None, prefer: str = "ladder", wit
         missing=_missing(settings, architecture) if _priced(case) else (),
         usable_bytes=usable,
         notes=(*notes, *_model_notes(case.facts, architecture)),
+        suggested=_suggested(case) if architecture is None and _priced(case) else (),
     )
     return _planned(findings, settings, pricing, prefer) if with_plan else findings
 
@@ -124,6 +129,13 @@ def architecture_of(facts: Facts) -> Architecture | None:
         if any(fact.rank < SOURCES.index("log") for fact in named):
             raise
         return None
+
+
+def _suggested(case: Case) -> tuple[Suggestion, ...]:
+    """What the size of the request says of the model that nobody names."""
+    from oomdoctor.suggestions.search import suggested
+
+    return suggested(case.crash, case.facts)
 
 
 def _model_notes(facts: Facts, architecture: Architecture | None) -> tuple[Text, ...]:
@@ -171,10 +183,11 @@ def _planned(findings: Findings, settings: Settings, pricing: Pricing, prefer: s
     pricing = pricing._replace(circumstances=known)
     plans = make_plans(rules, settings, pricing)
     plan = with_edits(plans.pop(prefer), {**known, **settings})
+    questions = open_questions(findings.case.facts, findings.missing, plan, settings, pricing)
     return findings._replace(
         plan=plan,
         alternatives=tuple(plans.values()),
-        questions=open_questions(findings.case.facts, findings.missing, plan, settings, pricing),
+        questions=with_proposals(questions, findings.suggested),
     )
 
 
@@ -256,13 +269,20 @@ def _evidence(
     evidence = Evidence(case.crash, case.machine, bill, usable_bytes=usable, growth=_growth(case.facts))
     if architecture is None or not _priced(case):
         return evidence
-    run, asked = _run(case.facts, settings), case.crash.requested_bytes if case.crash else None
+    run, crash = _run(case.facts, settings), case.crash
     try:
         static = static_bytes(run, architecture)
-        tensors = match(asked, tensors_of(run, architecture)) if asked else ()
+        tensors = _asked_for(crash, run, architecture) if crash else ()
     except Missing:
         return evidence
     return evidence._replace(static=static, tensors=tensors)
+
+
+def _asked_for(crash: Crash, run: Run, architecture: Architecture) -> tuple[Tensor, ...]:
+    """The tensors of the run that the request fits. Raises Missing."""
+    if crash.requested_bytes is None:
+        return ()
+    return match(crash.requested_bytes, tensors_of(run, architecture, crash.phase), crash.kind)
 
 
 def _growth(facts: Facts) -> tuple[int, int, int] | None:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from oomdoctor.case import Architecture, Crash, Fact, Facts, Text, Value
 from oomdoctor.diagnosis import allocated_at
 from oomdoctor.memory.lines import Bill
+from oomdoctor.memory.request import could_be, printed_step
 from oomdoctor.plan import Settings
 from oomdoctor.sources.model import models_of_size
-from oomdoctor.units import GIB, MIB
 
 # Phases in which the whole model is on the card; phases whose memory grows with the tokens of a batch.
 _LOADED = frozenset({"forward", "loss", "backward", "optimizer_step", "eval", "generate", "checkpoint_save"})
@@ -148,7 +148,7 @@ def _length_of_request(facts: Facts, crash: Crash, architecture: Architecture) -
     ):
         per_token = int(batch) * width * size
         tokens = round(asked / per_token / _LENGTH_STEP) * _LENGTH_STEP
-        slack = _printed_step(asked) / per_token
+        slack = printed_step(asked) / 2 / per_token
         if tokens >= 2 * _LENGTH_STEP and slack < _LENGTH_STEP / 4 and abs(tokens - asked / per_token) <= slack:
             values = {"requested": asked, "batch": batch, "length": tokens, "width": width, "size": size}
             return Fact("max_length", tokens, "assumed", Text(f"texts/doctor.length_of_{name}", values))
@@ -159,12 +159,7 @@ def _is_a_weight(asked: int, architecture: Architecture, size: int) -> bool:
     """Whether a request is a weight of the model in numbers of so many bytes."""
     weights = [linear.inputs * linear.outputs for linear in architecture.linears]
     weights.append(architecture.vocab_size * architecture.hidden_size)
-    return any(abs(elements * size - asked) <= _printed_step(asked) for elements in weights)
-
-
-def _printed_step(size: int) -> float:
-    """What half of the second decimal of a printed size stands for, in bytes."""
-    return 0.005 * (GIB if size >= GIB else MIB)
+    return any(could_be(elements * size, asked) for elements in weights)
 
 
 def _length_of_use(fact: Fact, facts: Facts, crash: Crash, price: Price) -> Fact | None:

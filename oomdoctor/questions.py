@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from oomdoctor import knowledge
 from oomdoctor.case import Fact, Facts, Text, Value
 from oomdoctor.plan import Plan, Pricing, Settings
 from oomdoctor.remedies.conditions import check
+from oomdoctor.suggestions.suggestion import Suggestion
+
+_MOST_PROPOSALS = 8
+
+
+class Proposal(NamedTuple):
+    """A value that something speaks for, and what that is."""
+
+    value: Value
+    reason: Text
 
 
 class Question(NamedTuple):
     """key: the fact it yields. choices: the values to choose from (empty: free text). default: what is assumed until
-    it is answered, and reason: why that. help: what the word means, for someone new to it."""
+    it is answered, and reason: why that. help: what the word means, for someone new to it. proposed: answers to offer
+    first where the answer is typed; it may be another."""
 
     key: str
     ask: Text
@@ -21,6 +33,7 @@ class Question(NamedTuple):
     default: Value | None
     reason: Text | str | None = None
     help: Text | None = None
+    proposed: tuple[Proposal, ...] = ()
 
 
 def assumptions(facts: Facts, circumstances: Settings) -> Facts:
@@ -81,6 +94,16 @@ def open_questions(
             for value in _plausible(entry, known)
             if value != start.get(key)
         )
+    )
+
+
+def with_proposals(questions: tuple[Question, ...], suggestions: tuple[Suggestion, ...]) -> tuple[Question, ...]:
+    """The questions, the one about the model with those that the size of the request speaks for: of each suggestion
+    the best known, in turn."""
+    rounds = zip_longest(*([Proposal(name, each.described) for name in each.models] for each in suggestions))
+    proposed = tuple(proposal for turn in rounds for proposal in turn if proposal is not None)[:_MOST_PROPOSALS]
+    return tuple(
+        question._replace(proposed=proposed) if question.key == "model" else question for question in questions
     )
 
 

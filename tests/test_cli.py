@@ -14,6 +14,7 @@ from tests.program import QUIET, ROOT, document, oomdoctor
 
 EXAMPLES = ROOT / "examples"
 LOG = EXAMPLES / "llama2-7b-lora-3090.log"
+NAMELESS = ROOT / "tests" / "corpus" / "logs" / "pdsh-addresses.log"
 
 
 def test_a_crash_log_gives_a_plan_that_fits() -> None:
@@ -28,9 +29,32 @@ def test_a_crash_log_gives_a_plan_that_fits() -> None:
 
 
 def test_the_request_of_86_mib_is_named() -> None:
-    """4 x 1024 tokens x 11008 x 2 B = 86 MiB: an activation of the MLP; so is a weight of it, 11008 x 4096 x 2 B."""
-    shapes = {tuple(tensor["shape"]) for tensor in document("--from-log", LOG, *QUIET)["crash"]["tensor"]}
-    assert (11008, 4096) in shapes or (4096, 11008) in shapes
+    """4 x 1024 tokens x 11008 x 2 B = 86 MiB: an activation of the MLP. A weight of it is as large, 11008 x 4096 x 2 B,
+    but a frozen 16-bit weight is not made in the forward pass."""
+    (tensor,) = document("--from-log", LOG, *QUIET)["crash"]["tensor"]
+    assert (tensor["key"], tensor["shape"]) == ("mlp_activation", [4, 1024, 11008])
+
+
+def test_a_size_without_a_model_is_explained_by_models_that_have_it() -> None:
+    """172 MiB while loading: 11008 x 4096 x 4 B."""
+    found = document("--from-log", NAMELESS, *QUIET)
+    (suggested,) = found["crash"]["suggested"]
+    assert (suggested["shape"], suggested["dtype"], suggested["bytes"]) == ([11008, 4096], "float32", 11008 * 4096 * 4)
+    assert "meta-llama/Llama-2-7b-hf" in suggested["models"] and found["crash"]["tensor"] == []
+    (question,) = found["questions_open"]
+    assert question["key"] == "model" and set(question["proposed"]) <= set(suggested["models"])
+
+
+@pytest.mark.parametrize(("lang", "words"), [("en", "172.00 MiB could be"), ("zh", "172.00 MiB 可能是")])
+def test_the_report_says_what_the_size_may_be(lang: str, words: str) -> None:
+    for detail in ((), ("--full",)):
+        shown = " ".join(oomdoctor("--from-log", NAMELESS, "--lang", lang, *detail, *QUIET).stdout.split())
+        assert words in shown and "11008 x 4096" in shown and "Llama-2-7b-hf" in shown
+
+
+def test_a_model_that_is_named_is_not_guessed() -> None:
+    found = document("--from-log", NAMELESS, "--set", "model=mistralai/Mistral-7B-v0.1", *QUIET)
+    assert found["crash"]["suggested"] == []
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])

@@ -18,6 +18,7 @@ from oomdoctor.memory.tensors import Tensor
 from oomdoctor.plan import Plan, Skip, Step
 from oomdoctor.questions import Question
 from oomdoctor.remedies.rule import Rule
+from oomdoctor.suggestions.suggestion import Suggestion
 from oomdoctor.texts import render
 
 SCHEMA = "oomdoctor/1"
@@ -30,7 +31,7 @@ def document(findings: Findings, lang: str) -> Document:
         "schema": SCHEMA,
         "version": __version__,
         "lang": lang,
-        "crash": _crash(findings.case.crash, findings.diagnosis, lang),
+        "crash": _crash(findings.case.crash, findings.diagnosis, lang, findings.suggested),
         "facts": [_fact(fact, lang) for fact in findings.case.facts.won.values()],
         "diagnosis": _diagnosis(findings.diagnosis, lang),
         "bill": _bill(findings.bill, lang),
@@ -87,7 +88,9 @@ def rule_document(rule: Rule, lang: str) -> Document:
     }
 
 
-def _crash(crash: Crash | None, diagnosis: Diagnosis | None, lang: str) -> Document | None:
+def _crash(
+    crash: Crash | None, diagnosis: Diagnosis | None, lang: str, suggested: tuple[Suggestion, ...] = ()
+) -> Document | None:
     if crash is None:
         return None
     same = ("kind", "phase", "confidence", "fatal", "line", "requested_bytes", "total_bytes", "free_bytes",
@@ -104,6 +107,7 @@ def _crash(crash: Crash | None, diagnosis: Diagnosis | None, lang: str) -> Docum
             "why": render(fragmentation.why, lang) if fragmentation else None,
         },
         "tensor": [_tensor(tensor, lang) for tensor in diagnosis.tensors] if diagnosis else [],
+        "suggested": [_suggestion(suggestion, lang) for suggestion in suggested],
         "proof": dict(crash.proof),
     }
 
@@ -124,6 +128,11 @@ def _compared(case: Case, lang: str) -> list[Document]:
         }
         for each in comparisons(case)
     ]
+
+
+def _suggestion(suggestion: Suggestion, lang: str) -> Document:
+    same = {"alike": suggestion.alike, "tokens": suggestion.tokens}
+    return {**_tensor(suggestion.tensor, lang), "models": list(suggestion.models), **same}
 
 
 def _tensor(tensor: Tensor, lang: str) -> Document:
@@ -258,6 +267,7 @@ def _question(question: Question, lang: str) -> Document:
         "question": render(question.ask, lang),
         "choices": [list(choice) if isinstance(choice, tuple) else choice for choice in question.choices],
         "default": list(question.default) if isinstance(question.default, tuple) else question.default,
+        "proposed": [proposal.value for proposal in question.proposed],
     }
 
 

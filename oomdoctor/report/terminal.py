@@ -21,6 +21,7 @@ from oomdoctor.report.others import alternatives_section, skipped_section
 from oomdoctor.report.page import Page
 from oomdoctor.report.rules import list_section, rule_section
 from oomdoctor.report.steps import plan_section
+from oomdoctor.report.suggested import suggested_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -63,6 +64,7 @@ def _brief(page: Page, findings: Findings) -> None:
     if case.crash is not None or findings.plan is None:
         crash_brief(page, case.crash)
     why_brief(page, findings)
+    suggested_lines(page, findings)
     compared_section(page, case)
     bill_brief(page, findings)
     for note in findings.notes:
@@ -80,6 +82,7 @@ def _full(page: Page, findings: Findings) -> None:
     if case.crash is not None or findings.plan is None:
         crash_section(page, case.crash)
     why_section(page, findings.diagnosis)
+    suggested_lines(page, findings)
     compared_section(page, case)
     bill_of_findings(page, findings)
     facts_section(page, used_facts(findings), findings.questions)

@@ -220,6 +220,8 @@ class _Reader:
         value = self.config.get(key)
         if value is None and default is not None:
             return default
+        if type(value) is int and 1 <= value <= LARGEST:
+            return value
         number = _number(value)
         if number is None or number != int(number) or not 1 <= number <= LARGEST:
             raise self._bad(key, value)
@@ -254,9 +256,8 @@ def canonical(config: Mapping[str, Any], family: Mapping[str, Any] | None = None
     found = dict(config)
     own = family.get("synonyms", {}) if family else {}
     for key, names in {**knowledge.lookup("architecture/keys"), **own}.items():
-        here = [name for name in names if name in config] if isinstance(names, list) else []
-        if here:
-            found[key] = next((config[name] for name in here if config[name] is not None), None)
+        if isinstance(names, list) and not config.keys().isdisjoint(names):
+            found[key] = next((config[name] for name in names if config.get(name) is not None), None)
     return found
 
 

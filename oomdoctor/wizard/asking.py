@@ -21,15 +21,27 @@ class Reply(Enum):
     BACK = "back"
     ENOUGH = "enough"
     EXPLAIN = "explain"
+    OTHER = "other"
+
+
+_REPLIES = (Reply.EXPLAIN, Reply.BACK, Reply.ENOUGH)
 
 
 def ask(question: Question, port: Port, lang: str) -> Value | Reply:
     """The value answered, typed, or UNKNOWN, BACK or ENOUGH. Asks again after an explanation."""
     while True:
-        answer: Value | Reply = _select(question, port, lang) if question.choices else _type(question, port, lang)
+        answer = _answer(question, port, lang)
         if answer is not Reply.EXPLAIN:
             return answer
         explain(question, Page(port.console, lang))
+
+
+def _answer(question: Question, port: Port, lang: str) -> Value | Reply:
+    """Chosen where there are choices, typed where there are none or none of what is proposed is right."""
+    if question.choices:
+        return _select(question, port, lang)  # type: ignore[no-any-return]
+    answer: Value | Reply = _choose_proposed(question, port, lang) if question.proposed else Reply.OTHER
+    return _type(question, port, lang) if answer is Reply.OTHER else answer
 
 
 def explain(question: Question, page: Page) -> None:
@@ -57,14 +69,27 @@ def question_of(key: str, taken: Fact | None = None) -> Question:
 def _select(question: Question, port: Port, lang: str) -> Any:
     labels = _labels(question.key, lang)
     choices = [Choice(value, labels.get(value, value_text(value))) for value in question.choices]
-    choices += [
-        Choice(Reply.UNKNOWN, _unknown(question, labels, lang)),
-        Choice(Reply.EXPLAIN, _word("explain", lang)),
-        Choice(Reply.BACK, _word("back", lang)),
-        Choice(Reply.ENOUGH, _word("enough", lang)),
-    ]
+    choices += _replies(lang, _unknown(question, labels, lang))
     offered = question.default in question.choices
     return port.select(render(question.ask, lang), choices, question.default if offered else Reply.UNKNOWN)
+
+
+def _replies(lang: str, unknown: str) -> list[Choice]:
+    """What a person can say to any question instead of an answer."""
+    words = {Reply.UNKNOWN: unknown, **{reply: _word(reply.value, lang) for reply in _REPLIES}}
+    return [Choice(reply, label) for reply, label in words.items()]
+
+
+def _choose_proposed(question: Question, port: Port, lang: str) -> Any:
+    """One of the proposals, each with what speaks for it, or OTHER. None of them stands ready: they are guesses."""
+    Page(port.console, lang).paragraph(render(Text("texts/suggestion.offer"), lang), indent=2)
+    choices = []
+    for proposal in question.proposed:
+        words = Text("texts/suggestion.choice", {"model": value_text(proposal.value), "what": proposal.reason})
+        choices.append(Choice(proposal.value, render(words, lang)))
+    choices.append(Choice(Reply.OTHER, render(Text("texts/suggestion.other"), lang)))
+    choices += _replies(lang, _word("dont_know", lang))
+    return port.select(render(question.ask, lang), choices, Reply.OTHER)
 
 
 def _type(question: Question, port: Port, lang: str) -> Any:

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 
 from oomdoctor.case import Architecture, Run
 from oomdoctor.memory.bill import bill_of
+from oomdoctor.memory.created import tensors_of
 from oomdoctor.memory.lines import Bill, Line
-from oomdoctor.memory.tensors import tensors_of
 from oomdoctor.texts import render
 from oomdoctor.units import GIB, MIB
 from tests.memory import llamas
@@ -22,11 +22,11 @@ from tests.memory.test_properties import ARCHITECTURES, RUNS
 # Names of things that are called so in Chinese too.
 TECHNICAL = set(
     """
-    B KiB MiB GiB x token logits log-softmax softmax MLP LoRA dropout batch query Q K V dtype embedding lm_head
+    B KiB MiB GiB x token KV cache logits log-softmax softmax MLP LoRA dropout batch query Q K V dtype embedding lm_head
     CUDA NCCL PyTorch torch transformers Trainer.evaluation_loop generate TRL ref_model chunked_nll Triton Liger
     fused_linear_cross_entropy torchtune CEWithChunkedOutputLoss bitsandbytes auto_gptq torch.autocast
     CublasHandlePool.cpp max_memory_allocated max_memory_reserved stas00/ml-engineering meta QLoRA LLM.int8 GPTQ
-    DistributedDataParallel gradient_as_bucket_view nn.DataParallel FSDP DeepSpeed reduce_bucket_size overlap_comm
+    DistributedDataParallel DDP gradient_as_bucket_view nn.DataParallel FSDP DeepSpeed reduce_bucket_size overlap_comm
     stage3_max_live_parameters ZeRO
 """.split()  # noqa: SIM905  # easier to read than sixty quotes
 )

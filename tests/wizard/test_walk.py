@@ -15,7 +15,7 @@ from oomdoctor import doctor, knowledge
 from oomdoctor.case import Case, Crash, Fact, Facts, Text, UserError
 from oomdoctor.doctor import Findings
 from oomdoctor.memory.room import needed_bytes
-from oomdoctor.questions import Question
+from oomdoctor.questions import Proposal, Question
 from oomdoctor.report.terminal import console
 from oomdoctor.sources.config.card import read_card
 from oomdoctor.units import GIB, MIB
@@ -124,6 +124,15 @@ def checkpointing() -> Question:
     )
 
 
+def nameless() -> Question:
+    """The question about the model, with two proposals."""
+    reason = Text("texts/tensor.any_mlp_weight")
+    proposed = (Proposal("meta-llama/Llama-2-7b-hf", reason), Proposal("Qwen/Qwen-7B", reason))
+    return Question(
+        "model", Text("questions/model/ask"), (), None, help=Text("questions/model/help"), proposed=proposed
+    )
+
+
 def talk(script: Script, doctor: Doctor, case: Case = CRASHED, lang: str = "en", **means: Any) -> Findings | None:
     saved: list[Case] = means.pop("saved", [])
     read = means.pop("read_log", lambda path: Case())
@@ -169,6 +178,28 @@ def test_an_answer_becomes_a_fact_and_everything_is_worked_out_anew() -> None:
     fact = doctor.seen[-1].facts.won["max_length"]
     assert (fact.value, fact.source) == (512, "answer")
     assert doctor.seen[-1].facts.get("gradient_checkpointing") == "full"
+
+
+def test_models_that_the_size_speaks_for_are_offered_first_and_with_the_reason() -> None:
+    doctor, script = asking(nameless()), Script(["Qwen/Qwen-7B", "runs"])
+    talk(script, doctor)
+    (message, values), labels = script.asked[0], script.labels[0]
+    assert "model" in message and values[:3] == ["meta-llama/Llama-2-7b-hf", "Qwen/Qwen-7B", Reply.OTHER]
+    assert labels[0] == "meta-llama/Llama-2-7b-hf: one MLP weight" and "It is a guess" in script.printed
+    assert doctor.seen[-1].facts.won["model"] == Fact("model", "Qwen/Qwen-7B", "answer")
+
+
+def test_another_model_than_the_proposed_ones_can_be_typed() -> None:
+    doctor, script = asking(nameless()), Script([Reply.EXPLAIN, Reply.OTHER, "mistralai/Mistral-7B-v0.1", "runs"])
+    talk(script, doctor)
+    assert doctor.seen[-1].facts.get("model") == "mistralai/Mistral-7B-v0.1"
+
+
+def test_a_proposal_is_no_answer_until_it_is_chosen() -> None:
+    doctor = asking(nameless())
+    talk(Script([Reply.UNKNOWN, "runs"]), doctor)
+    assert "model" in doctor.seen[-1].unknown_answers
+    assert not [fact for fact in _answers(doctor.seen[-1]) if fact.key == "model"]
 
 
 def test_i_dont_know_is_not_asked_again() -> None:
