@@ -140,7 +140,11 @@ def _zero_buffers(job: Job) -> Iterator[Tensor]:
     if not job.zero_stage:
         return
     trainable = trainable_parameters(job)
-    yield from _in_both(job, "zero_partition", (-(-trainable // job.shards),))
+    share = -(-trainable // job.shards)
+    if job.zero_stage == 3 and share > sharding.SUB_GROUP:
+        yield from _in_both(job, "zero_subgroup", (sharding.SUB_GROUP,))
+    else:
+        yield from _in_both(job, "zero_partition", (share,))
     if job.zero_stage < 3:
         yield _typed(job, "zero_flat", (trainable,), 2)
     for elements in sharding.BUCKET_ELEMENTS[1:]:

@@ -10,6 +10,7 @@ from oomdoctor import knowledge
 from oomdoctor.case import Crash, Facts, Value
 from oomdoctor.diagnosis import GPU_KINDS
 from oomdoctor.memory.request import tells_nothing
+from oomdoctor.memory.sharding import SUB_GROUP
 from oomdoctor.sources.architecture import family_of
 
 LOADING = ("model_load", "to_device", "engine_init", "resume_load", "checkpoint_save")
@@ -90,12 +91,17 @@ class Clues(NamedTuple):
         return self.facts.get("parallelism") in ("none", "dp", "ddp") or self.facts.get("gpus.count") == 1
 
     @property
-    def zero_world(self) -> int | None:
-        """Cards among which ZeRO divides a full training's states, where the log says so."""
-        if self.facts.get("parallelism") not in _ZERO or self.facts.get("method") == "lora":
+    def under_zero(self) -> bool:
+        return self.facts.get("parallelism") in _ZERO
+
+    def zero_share(self, parameters: int) -> int | None:
+        """One card's share of all states under ZeRO, as one flat tensor; None where it is unknown or in pieces."""
+        if not self.under_zero or self.facts.get("method") == "lora":
             return None
         world = self.number("log.world_size") or self.crash.world_size or self.number("gpus.count")
-        return world if world and world > 1 else None
+        share = -(-parameters // world) if world and world > 1 else None
+        in_pieces = self.facts.get("parallelism") == "zero3" and share is not None and share > SUB_GROUP
+        return None if in_pieces else share
 
     def number(self, key: str) -> int | None:
         """A stated whole number; a log may print any other thing in its place."""

@@ -129,12 +129,12 @@ def _table(reading: Reading, rows: int, row_bytes: int) -> str | None:
 def _flat(reading: Reading, whole: int) -> Iterator[Fit]:
     """What saving and ZeRO make of all weights. whole: parameters of the model."""
     clues = reading.clues
-    if clues.phase in ("engine_init", "checkpoint_save"):
+    if clues.phase in ("engine_init", "checkpoint_save") and not clues.under_zero:
         for size, dtype in _DTYPES.items():
             if reading.fits(whole, size):
                 yield ("any_model", size), tensor("any_model", (whole,), size, dtype)
-    share = -(-whole // (clues.zero_world or 1))
-    if clues.zero_world and clues.phase in ("engine_init", "optimizer_step") and reading.fits(share, 4):
+    share = clues.zero_share(whole)
+    if share and clues.phase in ("engine_init", "optimizer_step") and reading.fits(share, 4):
         yield ("zero_partition", 4), tensor("zero_partition", (share,), 4)
 
 

@@ -27,7 +27,7 @@ TECHNICAL = set(
     fused_linear_cross_entropy torchtune CEWithChunkedOutputLoss bitsandbytes auto_gptq torch.autocast
     CublasHandlePool.cpp max_memory_allocated max_memory_reserved stas00/ml-engineering meta QLoRA LLM.int8 GPTQ
     DistributedDataParallel DDP gradient_as_bucket_view nn.DataParallel FSDP DeepSpeed reduce_bucket_size overlap_comm
-    stage3_max_live_parameters ZeRO
+    stage3_max_live_parameters sub_group_size ZeRO ZeRO-3
 """.split()  # noqa: SIM905  # easier to read than sixty quotes
 )
 ENGLISH = re.compile(r"(?<![A-Za-z0-9_.])[A-Za-z][A-Za-z0-9_./-]*")

@@ -60,6 +60,8 @@ IN_PHASE = [
     # 6738415616 x 2 B
     ("12.55 GiB", "checkpoint_save", llamas.LLAMA2_7B, full(parallelism="fsdp", gpu_count=8), "fsdp_whole"),
     ("12.55 GiB", "engine_init", llamas.LLAMA2_7B, full(parallelism="zero2", gpu_count=8), "zero_flat"),
+    # 1e9 x 4 B: a LLaVA of 7B under ZeRO-3 on one card, whose partition is stepped through in pieces
+    ("3.73 GiB", "engine_init", llamas.LLAMA2_7B, full(parallelism="zero3", gpu_count=1), "zero_subgroup"),
     # 202383360 / 8 x 4 B = 96.50 MiB
     ("98.00 MiB", "optimizer_step", llamas.LLAMA2_7B, full(parallelism="fsdp", gpu_count=8), "fsdp_share"),
     # 8 x 8 heads x 4096 x 128 x 2 B, and one token more: 8 x 8 x 4097 x 128 x 2 B is 64.016 MiB

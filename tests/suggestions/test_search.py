@@ -9,6 +9,7 @@ import pytest
 
 from oomdoctor import doctor
 from oomdoctor.case import Case, Crash, Fact, Facts
+from oomdoctor.sources.model import find_model
 from oomdoctor.suggestions.search import suggested
 from oomdoctor.suggestions.suggestion import Suggestion
 from oomdoctor.units import GIB, parse_size
@@ -149,6 +150,7 @@ SILENT = [
     ("172.00 MiB", "model_load", ("/env/vllm/model_executor/layers/linear.py:199 in create_weights",), {}),
     ("7.81 GiB", "eval", ("/env/transformers/trainer_pt_utils.py:114 in nested_concat",), {}),  # many batches
     ("172.00 MiB", "optimizer_step", (TRAINER,), {"parallelism": "zero3"}),  # a share, of unknown size
+    ("3.73 GiB", "engine_init", (TRAINER,), {"parallelism": "zero3", "gpus__count": 2}),  # 1e9 x 4 B, of any model
     ("172.00 MiB", "model_load", (LOADING,), {"quantization": "gptq-int4"}),  # packed integers
     ("172.00 MiB", "model_load", (LOADING,), {"model": "my-own-model"}),  # named, if by nobody known
     ("172.00 MiB", "model_load", (LOADING,), {"architecture__hidden_size": 4096}),
@@ -177,6 +179,8 @@ IN_LOGS = {
     "logs/fsdp-save-fatal": "huggyllama/llama-7b",
     "unseen/007-baichuan-zero3-engine-init-driver-lines": "baichuan-inc/Baichuan-13B-Base",
     "unseen/039-xpu-arc-cross-entropy": "Qwen/Qwen2.5-7B",  # modeling_qwen2.py
+    "unseen/119-deepspeed-z2-13b-fp32-partition-init": LLAMA_13B,
+    "unseen/130-sagemaker-llama31-own-process-zero-bytes": "meta-llama/Llama-3.1-70B",
     "unseen/052-bnb-quantize-4bit-load": "Qwen/Qwen2.5-7B",  # /root/qwen
 }
 
@@ -186,6 +190,23 @@ def test_the_model_of_a_log_that_does_not_name_it_comes_first(log: str) -> None:
     findings = doctor.examine(doctor.read_log(str(CORPUS / f"{log}.log")))
     assert IN_LOGS[log] in findings.suggested[0].models
     assert findings.case.facts.get("model") is None and findings.bill is None  # it is no fact
+
+
+# Logs that name their model, and whose request is one of its tensors.
+NAMED = (
+    "001-qlora-65b-a6000-dequant-forward",
+    "004-lf-zh-llama7b-full-zero2-v100",
+    "008-axolotl-70b-qlora-fsdp-4x3090-backward",
+    "unseen/113-lf-70b-pdsh-three-nodes",
+)
+
+
+@pytest.mark.parametrize("log", NAMED)
+def test_a_name_that_is_hidden_is_found_again(log: str) -> None:
+    case = doctor.read_log(str(CORPUS / f"{log}.log"))
+    model = find_model(str(case.facts.get("model"))).name
+    known = {key: fact for key, fact in case.facts.won.items() if not key.startswith(("model", "architecture."))}
+    assert model in suggested(case.crash, Facts(known))[0].models
 
 
 NO_LANGUAGE_MODEL = (
