@@ -6,22 +6,19 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
-from itertools import chain
 
 from oomdoctor.sources.log.figures import process
 from oomdoctor.sources.log.lines import Line
 from oomdoctor.sources.log.sieve import Region
+from oomdoctor.sources.log.thin import thinned
 
 # A line is cut into pieces of this many characters. Messages and command lines are far shorter; what is longer is a
 # dump that nobody reads, and a regular expression must never meet a line of a gigabyte.
 PIECE = 16_000
 # Carriage returns of one line that are all kept; of more, only the last of each run of progress bars is.
 FEW_BARS = 16
-# Rows that are kept of one region: one for so many bytes. Rows of a log have about 80 bytes, so that only a region of
-# tiny rows loses any; a small region loses none.
-ROW_BYTES, ROWS_AT_LEAST = 40, 60_000
 
-_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,400}(?:\x07|\x1b\\)|[@-Z\\-_=>])")
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]{0,400}(?:\x07|\x1b\\)|[@-Z\\-_=>])")
 _TAG = re.compile(r"</?(?:span|pre|code|div|br|font|strong|b|a|p|td|tr|th|progress|body|html)\b[^<>]{0,300}>")
 _CONTROL = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160), 0x200B, 0xFEFF])
 # torch 2.3 writes the index of the card as a raw byte: it is an int8, which C++ prints as a character.
@@ -74,26 +71,17 @@ def clean_lines(regions: Sequence[Region]) -> list[Line]:
 
 
 def _lines_of(region: Region) -> Iterator[Line]:
-    text = _decoded(region.data)
+    data, numbers = thinned(region.data, region.line)
+    text = _decoded(data)
     if "\x1b" in text:
         text = _ANSI.sub("", text)
     rows = text.split("\n")
     if rows and not rows[-1]:
         rows.pop()
     markup, habits = "</span>" in text or "</pre>" in text, _habits(rows)
-    for number, row in _numbered(rows, region):
+    for number, row in zip(numbers, rows, strict=False):
         for piece in _pieces(row, markup):
             yield from _unwrapped(number, piece, habits)
-
-
-def _numbered(rows: Sequence[str], region: Region) -> Iterator[tuple[int, str]]:
-    """The rows with their numbers, without the middle where there are very many: hundreds of thousands of tiny rows
-    would take far more memory than their text."""
-    most = max(ROWS_AT_LEAST, len(region.data) // ROW_BYTES)
-    if len(rows) <= most:
-        return enumerate(rows, region.line)
-    first, last = most // 3, len(rows) - (most - most // 3)
-    return chain(enumerate(rows[:first], region.line), enumerate(rows[last:], region.line + last))
 
 
 def _decoded(data: bytes) -> str:

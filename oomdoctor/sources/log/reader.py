@@ -15,7 +15,7 @@ from typing import BinaryIO
 from oomdoctor.case import Text, UserError
 from oomdoctor.sources.log.sieve import FULL, MIB, Region, Room, Sieve
 
-CHUNK = MIB
+CHUNK = MIB // 4
 # What is read at most, unpacked: a pipe or a small archive can be without end. Ten seconds' work; a log of a run that
 # printed 100 kB a second for a day.
 MOST = 8 * 1024 * MIB

@@ -1,7 +1,8 @@
-"""Whether a text holds a literal, fast where it does not: most literals that a reader looks for are in no log."""
+"""Looking for literals, fast where there are none: most that a reader looks for are in no log; and places as spans."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import AnyStr
 
 
@@ -10,3 +11,14 @@ def holds(text: AnyStr, literal: AnyStr) -> bool:
     where `in` and `find`, which prepare for the worst literal, pass 3 (CPython 3.11, literals of 8 to 40 characters).
     """
     return text.rfind(literal) >= 0
+
+
+def merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Spans in order, those that overlap as one."""
+    joined: list[tuple[int, int]] = []
+    for low, high in sorted(spans):
+        if joined and low <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(high, joined[-1][1])
+        else:
+            joined.append((low, high))
+    return joined

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from oomdoctor.sources.log.search import holds
+from oomdoctor.sources.log.search import holds, merged
 
 MIB = 1024**2
 # What is kept of a large log. Banners and configs stand in the first megabytes, the end of a run (tracebacks of many
@@ -48,96 +49,116 @@ def room_of(logs: int) -> Room:
     return Room(int(HEAD * part), int(TAIL * part), max(1, int(FIRST_SPOTS * part)), max(3, int(LAST_SPOTS * part)))
 
 
-class Sieve:
-    """Keeps what matters of a stream of chunks: the head, the tail, and what lies around the needle."""
+class _Chunk(NamedTuple):
+    """A chunk of the stream, with its place in it and the number of the line that it begins in."""
 
-    def __init__(self, room: Room) -> None:
-        self.room = room
-        self.head = bytearray()
-        self.tail: deque[tuple[int, int, bytes]] = deque()  # offset, line at its start, bytes
-        self.tail_size = 0
-        self.first_spots: list[_Spot] = []
-        self.last_spots: deque[_Spot] = deque(maxlen=room.last_spots)
-        self.open: _Spot | None = None
-        self.offset, self.line = 0, 1
-        self.counted = 0, 1  # offset and line of the last spot
-
-    def feed(self, chunk: bytes) -> None:
-        if len(self.head) < self.room.head:
-            self.head += chunk[: self.room.head - len(self.head)]
-        self._continue_spot(chunk)
-        self._find(chunk)
-        self.tail.append((self.offset, self.line, chunk))
-        self.tail_size += len(chunk)
-        while self.tail_size - len(self.tail[0][2]) >= self.room.tail:
-            self.tail_size -= len(self.tail.popleft()[2])
-        self.offset += len(chunk)
-        self.line += line_feeds(chunk)
-
-    def _continue_spot(self, chunk: bytes) -> None:
-        if self.open is not None:
-            self.open.data += chunk[: self.open.end - self.offset]
-            if self.open.end <= self.offset + len(chunk):
-                self.open = None
-
-    def _find(self, chunk: bytes) -> None:
-        """Open a spot for each needle that lies in no spot yet. The needle may lie across two chunks."""
-        before = self.tail[-1][2] if self.tail else b""
-        seam = len(before[-len(NEEDLE) + 1 :])
-        if seam and NEEDLE in before[-seam:] + chunk[: len(NEEDLE) - 1]:
-            self._spot(0, chunk)
-        at = chunk.find(NEEDLE) if holds(chunk, NEEDLE) else -1
-        while at >= 0:
-            end = self._spot(at, chunk)
-            at = chunk.find(NEEDLE, max(at + 1, end))
-
-    def _spot(self, at: int, chunk: bytes) -> int:
-        """Keep what lies around the needle at AT of the chunk; the place in the chunk where that ends."""
-        if self.open is None:
-            offset, line, text = self.offset, self.line, chunk
-            if at < BEFORE and self.tail:  # what lies before it began in the last chunk
-                offset, line, last = self.tail[-1]
-                text = last + chunk
-            place = at + len(text) - len(chunk)
-            start = max(0, place - BEFORE)
-            number = self._line_of(offset, line, text, start)
-            spot = _Spot(offset + start, number, bytearray(text[start : place + AFTER]))
-            spot.end = self.offset + at + AFTER
-            (self.first_spots if len(self.first_spots) < self.room.first_spots else self.last_spots).append(spot)
-            self.open = spot if spot.end > self.offset + len(chunk) else None
-        return at + AFTER
-
-    def _line_of(self, offset: int, line: int, text: bytes, start: int) -> int:
-        """The line of a place in a text that begins at this offset and line, counted from the last place asked for."""
-        counted, number = max(self.counted, (offset, line))
-        low = counted - offset
-        number += text.count(b"\n", low, start) if start >= low else -text.count(b"\n", start, low)
-        self.counted = offset + start, number
-        return number
-
-    def regions(self) -> list[Region]:
-        """What was kept, in order; pieces that touch are one."""
-        pieces = [_Spot(0, 1, self.head), *self.first_spots, *self.last_spots]
-        pieces += [_Spot(offset, line, bytearray(data)) for offset, line, data in self.tail]
-        merged: list[_Spot] = []
-        for piece in sorted(pieces, key=lambda piece: piece.offset):
-            if merged and piece.offset <= merged[-1].stop:
-                merged[-1].data += piece.data[merged[-1].stop - piece.offset :]
-            else:
-                merged.append(_Spot(piece.offset, piece.line, bytearray(piece.data)))
-        return [Region(piece.line, bytes(piece.data), piece.offset == 0) for piece in merged if piece.data]
-
-
-class _Spot:
-    __slots__ = ("data", "end", "line", "offset")
-
-    def __init__(self, offset: int, line: int, data: bytearray) -> None:
-        self.offset, self.line, self.data = offset, line, data
-        self.end = self.stop
+    offset: int
+    line: int
+    data: bytes
 
     @property
     def stop(self) -> int:
         return self.offset + len(self.data)
+
+
+class _Spot(NamedTuple):
+    """The place of a needle in the stream, and the chunks around it."""
+
+    place: int
+    chunks: list[_Chunk]
+
+    @property
+    def stop(self) -> int:
+        return self.place + AFTER
+
+
+class Sieve:
+    """Keeps what matters of a stream of chunks: the head, the tail, and what lies around the needle.
+
+    Chunks are kept whole and cut at the end, so that a log with a needle in every line costs no copies.
+    """
+
+    def __init__(self, room: Room) -> None:
+        self.room = room
+        self.head: list[_Chunk] = []
+        self.tail: deque[_Chunk] = deque()
+        self.first_spots: list[_Spot] = []
+        self.last_spots: deque[_Spot] = deque(maxlen=room.last_spots)
+        self.newest: _Spot | None = None
+        self.offset, self.line = 0, 1
+
+    def feed(self, data: bytes) -> None:
+        """Take the next chunk; it must not be changed afterwards."""
+        chunk = _Chunk(self.offset, self.line, data)
+        if chunk.offset < self.room.head:
+            self.head.append(chunk)
+        if self.newest is not None and self.newest.stop > chunk.offset:
+            self.newest.chunks.append(chunk)
+        self._find(chunk)
+        self.tail.append(chunk)
+        self.offset, self.line = chunk.stop, chunk.line + line_feeds(data)
+        while self.tail[0].stop <= self.offset - self.room.tail:
+            self.tail.popleft()
+
+    def _find(self, chunk: _Chunk) -> None:
+        """Note each needle that lies in no spot yet. One may begin in the chunk before."""
+        before = self.tail[-1].data[-len(NEEDLE) + 1 :] if self.tail else b""
+        if NEEDLE in before + chunk.data[: len(NEEDLE) - 1]:
+            self._note(chunk.offset, chunk)
+        if not holds(chunk.data, NEEDLE):
+            return
+        place = self._next(chunk, chunk.offset)
+        while place >= 0:
+            self._note(place, chunk)
+            place = self._next(chunk, place + 1)
+
+    def _next(self, chunk: _Chunk, start: int) -> int:
+        """The place of the next needle from START on that lies in no spot; -1 where there is none in this chunk."""
+        if self.newest is not None:
+            start = max(start, self.newest.stop)
+        found = chunk.data.find(NEEDLE, start - chunk.offset)
+        return -1 if found < 0 else chunk.offset + found
+
+    def _note(self, place: int, chunk: _Chunk) -> None:
+        if self.newest is not None and place < self.newest.stop:
+            return
+        reached = place - BEFORE < chunk.offset and bool(self.tail)
+        self.newest = _Spot(place, [self.tail[-1], chunk] if reached else [chunk])
+        (self.first_spots if len(self.first_spots) < self.room.first_spots else self.last_spots).append(self.newest)
+
+    def regions(self) -> list[Region]:
+        """What was kept, in order; pieces that touch are one."""
+        spots = [*self.first_spots, *self.last_spots]
+        kept = {chunk.offset: chunk for spot in spots for chunk in spot.chunks}
+        kept |= {chunk.offset: chunk for chunk in (*self.head, *self.tail)}
+        spans = [(0, self.room.head), (self.offset - self.room.tail, self.offset)]
+        spans = merged([*spans, *((spot.place - BEFORE, spot.stop) for spot in spots)])
+        pieces = [piece for offset in sorted(kept) for piece in _cut(kept[offset], spans)]
+        return [_joined(run) for run in _runs(pieces)]
+
+
+def _cut(chunk: _Chunk, spans: Sequence[tuple[int, int]]) -> Iterator[_Chunk]:
+    """The parts of a chunk that lie in these spans of the stream."""
+    for low, high in spans:
+        start, stop = max(0, low - chunk.offset), min(high - chunk.offset, len(chunk.data))
+        if start < stop:
+            line = chunk.line + chunk.data.count(b"\n", 0, start)
+            yield _Chunk(chunk.offset + start, line, chunk.data[start:stop])
+
+
+def _runs(pieces: Sequence[_Chunk]) -> list[list[_Chunk]]:
+    """Pieces in order, those that touch together."""
+    runs: list[list[_Chunk]] = []
+    for piece in pieces:
+        if runs and piece.offset == runs[-1][-1].stop:
+            runs[-1].append(piece)
+        else:
+            runs.append([piece])
+    return runs
+
+
+def _joined(run: Sequence[_Chunk]) -> Region:
+    return Region(run[0].line, b"".join(piece.data for piece in run), run[0].offset == 0)
 
 
 def line_feeds(chunk: bytes) -> int:

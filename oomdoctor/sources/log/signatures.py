@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 from oomdoctor import knowledge
 from oomdoctor.case import EMPTY, Holder
 from oomdoctor.sources.log.figures import number, whole
+from oomdoctor.sources.log.search import merged
 from oomdoctor.sources.log.sheet import Sheet
 from oomdoctor.units import GIB, parse_size
 
@@ -132,17 +133,6 @@ def _line_spans(sheet: Sheet, entry: Mapping[str, Any], places: Sequence[int]) -
             found = pattern.search(text, max(LONGEST_LINE, len(text) - LONGEST_LINE))
         if found is not None:
             yield found, index, index
-
-
-def merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Spans in order, those that overlap as one."""
-    joined: list[tuple[int, int]] = []
-    for low, high in sorted(spans):
-        if joined and low <= joined[-1][1]:
-            joined[-1] = joined[-1][0], max(high, joined[-1][1])
-        else:
-            joined.append((low, high))
-    return joined
 
 
 def _allowed(sheet: Sheet, entry: Mapping[str, Any]) -> bool:
