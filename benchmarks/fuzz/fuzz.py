@@ -76,6 +76,7 @@ SHAPE = {
     "rope_theta": ["1e6", "1e999", "null"],
     "num_local_experts": ["8", "0", "x"],
 }
+COLOURS = re.compile(r"\x1b\[(?:0|[1-7]|[39][0-7]|;)*m")
 Pick = random.Random
 
 
@@ -173,13 +174,20 @@ def troubles(arguments: list[str], codes: set[int]) -> list[str]:
     if code not in codes:
         return [f"exit code {code}: {err.getvalue().strip()[-300:]}"]
     if "--json" not in arguments:
-        return [f"prints U+{ord(char):04X}" for char in "\x1b\0\x07\u202e" if char in said]
+        return [f"prints U+{ord(char):04X}" for char in unsafe(said)]
     document = json.loads(said)
     if ("error" in document) != (code in (2, 4)):
         return [f"exit code {code} and an error document do not go together"]
     if code == 2 and "--from-log" in arguments and not re.search("binary|二进制", document["error"]["message"]):
         return [f"a log is refused: {document['error']['message']}"]
     return list(dict.fromkeys(wrong(document)))
+
+
+def unsafe(said: str) -> list[str]:
+    """The characters on the screen that only a log can have brought there: all but text, line feeds and the program's
+    own colours (SGR, of the sixteen that it uses, and no links)."""
+    text = COLOURS.sub("", said)
+    return sorted({char for char in text if not char.isprintable() and char != "\n"})
 
 
 def wrong(document: dict[str, Any]) -> Iterator[str]:
@@ -258,7 +266,7 @@ def fuzz(seed: int, runs: int, keep: str) -> dict[str, str]:
         order = ["--prefer", pick.choice(["ladder", "lossless", "fastest"]), "--lang", pick.choice(["en", "zh"])]
         command = ["--from-log", path] if is_log else pick.choice([["plan", path], ["--run", path]])
         arguments = [*command, *form, *order, "--no-input", "--no-gpu"]
-        new = [trouble for trouble in _tried(arguments, is_log) if _kind(trouble) not in map(_kind, found)]
+        new = [trouble for trouble in _tried(arguments, is_log) if kind_of(trouble) not in map(kind_of, found)]
         found.update({trouble: " ".join(arguments) for trouble in new})
         if not new:
             os.remove(path)
@@ -272,7 +280,8 @@ def _tried(arguments: list[str], is_log: bool) -> list[str]:
         return [f"{type(error).__name__}: {error}"[:300]]
 
 
-def _kind(trouble: str) -> str:
+def kind_of(trouble: str) -> str:
+    """A trouble without its figures and paths."""
     return re.sub(r"\d+|/\S+", "#", trouble)
 
 

@@ -80,8 +80,14 @@ def _lines_of(region: Region) -> Iterator[Line]:
         rows.pop()
     markup, habits = "</span>" in text or "</pre>" in text, _habits(rows)
     for number, row in zip(numbers, rows, strict=False):
-        for piece in _pieces(row, markup):
+        pieces = (row,) if not markup and _is_plain(row) else _pieces(row, markup)
+        for piece in pieces:
             yield from _unwrapped(number, piece, habits)
+
+
+def _is_plain(row: str) -> bool:
+    """One piece as it stands, as most rows are; asked first, for it costs a third of looking for pieces."""
+    return len(row) <= PIECE and "\r" not in row and "\\n" not in row and row[:1] != "{"
 
 
 def _decoded(data: bytes) -> str:
@@ -160,18 +166,21 @@ def _from_json(row: str) -> str | None:
     return None
 
 
-def _unwrapped(number: int, piece: str, habits: Sequence[re.Pattern[str]]) -> Iterator[Line]:
+def _unwrapped(number: int, piece: str, habits: Sequence[re.Pattern[str]]) -> list[Line]:
     """The clean lines of one piece: two where another writer's text is glued to a progress bar."""
     if "GPU " in piece and " has a total capac" in piece:
         piece = _RAW_INDEX.sub(lambda found: f"{found[1]}{ord(found[2])}{found[3]}", piece)
     parts = [piece]
     if ("/s" in piece or "/it" in piece) and (found := _GLUED.search(piece[:2000])) is not None:
         parts = [piece[: found.end()], piece[found.end() :]]
-    for part in parts:
-        text, rank, writer = _without_prefixes(part, habits)
-        if "│" in text or "┃" in text:
-            text = _unboxed(text)
-        yield Line(number, (text if text.isprintable() else text.translate(_CONTROL)).rstrip(), rank, writer)
+    return [_line(number, part, habits) for part in parts]
+
+
+def _line(number: int, part: str, habits: Sequence[re.Pattern[str]]) -> Line:
+    text, rank, writer = _without_prefixes(part, habits)
+    if "│" in text or "┃" in text:
+        text = _unboxed(text)
+    return Line(number, (text if text.isprintable() else text.translate(_CONTROL)).rstrip(), rank, writer)
 
 
 def _unboxed(text: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from oomdoctor import knowledge
 from oomdoctor.sources.log.lines import Line
-from oomdoctor.sources.log.progress import LOOK_AHEAD, LOOK_BACK, begun, step_of
+from oomdoctor.sources.log.progress import LOOK_AHEAD, LOOK_BACK, begun, may_fit, step_of
 
 # Other ranks may still print the step that they are in, so one more step after a failure proves nothing.
 ENOUGH_STEPS = 3
@@ -93,8 +93,9 @@ def _futures(turns: Sequence[int | str]) -> list[tuple[tuple[int, ...], str | No
 def _ending(text: str) -> str | None:
     if not text or text[0] == " ":
         return None
+    small = text[:600].lower()
     for pattern, entry in marks("endings", "ending"):
-        if pattern.search(text[:600]):
+        if may_fit(entry, small) and pattern.search(text[:600]):
             return str(entry["ending"])
     return None
 

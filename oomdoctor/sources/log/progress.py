@@ -85,7 +85,9 @@ def begun(text: str) -> Mapping[str, Any] | None:
     text = text[:400]
     if "= " not in text and "'loss'" not in text and "***" not in text:
         return None
-    return next((entry for pattern, entry in _steps() if "value" in entry and pattern.search(text)), None)
+    small = text.lower()
+    starts = ((pattern, entry) for pattern, entry in _steps() if "value" in entry and may_fit(entry, small))
+    return next((entry for pattern, entry in starts if pattern.search(text)), None)
 
 
 def step_of(text: str) -> int | None:
@@ -97,11 +99,17 @@ def step_of(text: str) -> int | None:
 def _step_of(text: str) -> int | None:
     if not _MAY_COUNT.search(text) or text.lstrip().startswith(("File ", "[ERROR]", "--")):
         return None
+    small = text.lower()
     for pattern, entry in _steps():
-        found = pattern.search(text) if "value" not in entry else None
+        found = pattern.search(text) if "value" not in entry and may_fit(entry, small) else None
         if found and (not entry.get("bar") or _is_step_bar(text[: found.start()], entry["words"])):
             return whole(found[1])
     return None
+
+
+def may_fit(entry: Mapping[str, Any], small: str) -> bool:
+    """Whether a text in small letters holds one of the literals without which the entry's pattern fits no line."""
+    return "holds" not in entry or any(literal in small for literal in entry["holds"])
 
 
 def _is_step_bar(label: str, words: Sequence[str]) -> bool:

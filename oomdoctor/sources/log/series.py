@@ -16,7 +16,7 @@ from oomdoctor.sources.log.progress import step_of
 
 FEWEST = 4  # figures that make a series
 _MOST_PLACES = 20_000  # of one literal: a log of a run that prints for hours
-_MOST = 512  # lines looked at for one entry, evenly over the log: growth shows on any of them
+_MOST = 256  # lines looked at for one entry, evenly over the log: growth shows on any of them
 _LONGEST = 2000  # characters of a line that are looked at
 _AROUND = 12  # lines above a figure in which its step may be printed
 _CONTEXT = 32  # characters before a figure that say whose memory it is

@@ -25,7 +25,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from oomdoctor import knowledge
@@ -205,6 +205,7 @@ def _gib(text: str) -> int | None:
     return None if value is None else round(value * GIB)
 
 
+@lru_cache(maxsize=1024)  # a message has some seven sizes, and entries that read the same message read them again
 def _size(text: str) -> int | None:
     try:
         return parse_size(text + "B" * text.endswith("i"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -27,11 +28,10 @@ def is_survived(sheet: Sheet, course: Course, failure: Failure) -> bool:
 def _hit_is_survived(sheet: Sheet, course: Course, hit: Hit) -> bool:
     if hit.entry.get("survivable"):
         return course.goes_on(hit.last) or not course.ends_badly(hit.last)
-    lines = sheet.lines[hit.first : hit.last + 1]
+    message = sheet.lines[hit.first : hit.last + 1]
     after = sheet.lines[hit.last : hit.last + 5]
-    for pattern, entry in marks("survived", "where"):
-        if any(pattern.search(line.text[:LONGEST]) for line in (lines if entry["where"] == "line" else after)):
-            return True
+    if any(_says_so("line", line.text) for line in message) or any(_says_so("after", line.text) for line in after):
+        return True
     return course.goes_on(hit.last) or _goes_on_alone(sheet, hit)
 
 
@@ -39,6 +39,13 @@ def _goes_on_alone(sheet: Sheet, hit: Hit) -> bool:
     """Whether the same process printed its progress again. Where ranks cannot be told apart, the others may have."""
     told_apart = sheet.lines[hit.first].rank is not None or is_alone(sheet)
     return told_apart and goes_on_as_before(sheet.lines, hit.first, hit.last)
+
+
+@lru_cache(maxsize=256)  # where messages stand close together, each looks at the same lines
+def _says_so(where: str, text: str) -> bool:
+    """Whether a line says that the program went on; `where` of the entries in rules/story/survived.yaml."""
+    entries = marks("survived", "where")
+    return any(entry["where"] == where and pattern.search(text[:LONGEST]) for pattern, entry in entries)
 
 
 def survived_marks(sheet: Sheet) -> dict[int, Mapping[str, Any]]:

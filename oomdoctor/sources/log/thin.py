@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from oomdoctor.sources.log.search import merged
 
-# Stretches of fewer bytes are kept whole: all of a small log, and what lies around a message in a large one.
-WHOLE = 1024**2
+# Stretches of fewer rows are kept whole: all of a small log, and what lies around a message in a large one.
+WHOLE = 10_000
 # Rows alike, after which one more is dull. Of messages and tracebacks it takes more: the reader looks at 128 messages
 # of a kind at either end of a log, each with its traceback.
 OFTEN, OFTEN_TROUBLE = 300, 4000
@@ -40,19 +40,20 @@ class Rows(NamedTuple):
 
 def thinned(data: bytes, first: int) -> Rows:
     """The rows of a stretch that begins on line FIRST, without most of those that are like many others."""
-    if len(data) <= WHOLE:
-        return Rows(data, range(first, first + data.count(b"\n") + 1))
+    count = data.count(b"\n") + 1
+    if count <= WHOLE:
+        return Rows(data, range(first, first + count))
     spans = _capped(_kept(_dull(data)), max(ROWS_AT_LEAST, len(data) // ROW_BYTES))
     rows: list[bytes] = []
     numbers: list[int] = []
-    count = 0
+    passed = 0
     for block in _blocks(data):
         here = block.split(b"\n")
         for low, high in spans:
-            part = here[max(0, low - count) : max(0, high - count)]
+            part = here[max(0, low - passed) : max(0, high - passed)]
             rows += part
-            numbers += range(first + max(low, count), first + max(low, count) + len(part))
-        count += len(here)
+            numbers += range(first + max(low, passed), first + max(low, passed) + len(part))
+        passed += len(here)
     return Rows(b"\n".join([*rows, b""]), numbers)
 
 

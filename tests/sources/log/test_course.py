@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from oomdoctor import knowledge
 from oomdoctor.sources.log.course import course_of
 from oomdoctor.sources.log.lines import Line
-from oomdoctor.sources.log.progress import LOOK_AHEAD, LOOK_BACK, step_at
+from oomdoctor.sources.log.progress import LOOK_AHEAD, LOOK_BACK, may_fit, step_at
 
 FAILURE = "RuntimeError: CUDA out of memory."
 
@@ -59,3 +62,14 @@ def test_the_step_of_a_line_is_the_one_that_is_looked_up_for_it(gap: int, place:
     lines[where] = Line(where + 1, "step 41")
     step = step_at(lines, at)
     assert course_of(lines, at)._step_at(at) == (step[0] if step else None)
+
+
+GATED = {name: entry for name, entry in knowledge.load("story").items() if "holds" in entry}
+
+
+@pytest.mark.parametrize("name", GATED)
+@given(data=st.data())
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+def test_a_line_that_a_pattern_fits_holds_one_of_its_literals(name: str, data: st.DataObject) -> None:
+    line = data.draw(st.from_regex(GATED[name]["find"]))
+    assert may_fit(GATED[name], line.lower())
