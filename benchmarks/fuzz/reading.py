@@ -78,11 +78,9 @@ def _watched(path: str, data: bytes, number: int, whole: float, slowest: dict[in
     signal.signal(signal.SIGALRM, _hang)
     signal.alarm(HANGS)
     try:
-        found = list(_read(path, data, number, slowest))
+        found, is_log = _read(path, data, number, slowest)
         pick = random.Random(-1 - number)
-        if pick.random() < whole:
-            found += _whole(path, pick)
-        return found
+        return [*found, *_whole(path, pick)] if is_log and pick.random() < whole else found
     except Hangs:
         return ["hangs"]
     except Exception as error:
@@ -95,8 +93,8 @@ def _hang(*_: object) -> None:
     raise Hangs
 
 
-def _read(path: str, data: bytes, number: int, slowest: dict[int, tuple[float, int]]) -> Iterator[str]:
-    """Troubles of reading; the best of three counts where the first is slow."""
+def _read(path: str, data: bytes, number: int, slowest: dict[int, tuple[float, int]]) -> tuple[list[str], bool]:
+    """Troubles of reading, and whether it is a log; the best of three counts where the first is slow."""
     length = _unpacked(data)
     allowed = LIMIT * max(1.0, length / PART)
     seconds = 1e9
@@ -105,14 +103,13 @@ def _read(path: str, data: bytes, number: int, slowest: dict[int, tuple[float, i
         try:
             doctor.read_log(path)
         except UserError as error:
-            yield from _refusal(error, data)
+            return list(_refusal(error, data)), False
         seconds = min(seconds, time.process_time() - begun)
         if seconds < 0.6 * allowed:
             break
     size = next((size for size in (1, 10, 100, 1000) if length <= 1024 * size), 10_000)
     slowest[size] = max(slowest.get(size, (0.0, -1)), (seconds, number))
-    if seconds > allowed:
-        yield f"slow: {1000 * seconds:.0f} ms for {length} bytes"
+    return [f"slow: {1000 * seconds:.0f} ms for {length} bytes"] if seconds > allowed else [], True
 
 
 def _unpacked(data: bytes) -> int:
