@@ -6,11 +6,15 @@ import os
 from contextlib import suppress
 from typing import NamedTuple
 
-from oomdoctor.sources.log.reader import error_of
-from oomdoctor.sources.log.sieve import BEFORE, MIB, NEEDLE
+from oomdoctor.case import UserError
+from oomdoctor.sources.log.refusal import error_of
+from oomdoctor.sources.log.sieve import BEFORE, NEEDLE
+from oomdoctor.sources.log.unpack import read_some, unpacked
+from oomdoctor.units import MIB
 
 LOGS_AT_MOST = 64
-SCANNED_AT_MOST = 4096 * MIB  # of all logs together: a few seconds of searching
+# Of all logs together: a few seconds of searching. Unpacking takes thirty times as long.
+SCANNED_AT_MOST, UNPACKED_AT_MOST = 4096 * MIB, 1024 * MIB
 _STEP = MIB // 4  # read at once: stays in the processor's cache
 FILES_AT_MOST = 20_000  # of a folder that are looked at: the largest jobs have about as many ranks
 
@@ -54,6 +58,8 @@ def _chosen(paths: list[str]) -> Logs:
 
 def _tells(path: str, most: int, buffer: bytearray) -> bool:
     """Whether a log speaks of memory, its end being looked at first, then so many bytes of it from the start."""
+    if path.lower().endswith(_PACKED):
+        return _tells_packed(path, most * UNPACKED_AT_MOST // SCANNED_AT_MOST)
     with suppress(OSError), open(path, "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         for start in [max(0, size - BEFORE), *range(0, min(size, most), _STEP)]:
@@ -63,7 +69,21 @@ def _tells(path: str, most: int, buffer: bytearray) -> bool:
     return False
 
 
-_SUFFIXES = (".log", ".txt", ".out", ".err", ".stderr", ".stdout", ".gz", ".xz", ".bz2")
+def _tells_packed(path: str, most: int) -> bool:
+    """The same of a packed log, so many bytes of its text from the start."""
+    with suppress(OSError, EOFError, ValueError, UserError), open(path, "rb") as file:
+        stream = unpacked(file, path) or file
+        before = b""
+        for _ in range(0, most, _STEP):
+            text = read_some(stream, _STEP)
+            if not text or (before + text).rfind(NEEDLE) >= 0:
+                return bool(text)
+            before = text[-len(NEEDLE) :]
+    return False
+
+
+_PACKED = (".gz", ".xz", ".bz2", ".zst")
+_SUFFIXES = (".log", ".txt", ".out", ".err", ".stderr", ".stdout", *_PACKED)
 
 
 def _collect(folder: str, found: list[str], depth: int, seen: set[tuple[int, int]]) -> None:

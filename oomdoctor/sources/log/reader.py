@@ -9,16 +9,20 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from itertools import chain
 from typing import BinaryIO
 
-from oomdoctor.case import Text, UserError
-from oomdoctor.sources.log.sieve import FULL, MIB, Region, Room, Sieve
+from oomdoctor.sources.log.refusal import error_of
+from oomdoctor.sources.log.sieve import FULL, Region, Room, Sieve
+from oomdoctor.sources.log.unpack import Stream, read_some, unpacked
+from oomdoctor.units import GIB, MIB
 
 CHUNK = MIB // 4
-# What is read at most, unpacked: a pipe or a small archive can be without end. Ten seconds' work; a log of a run that
-# printed 100 kB a second for a day.
-MOST = 8 * 1024 * MIB
+# What is read at most: a pipe can be without end. Ten seconds' work; a log of a run that printed 100 kB a second for a
+# day. Of a packed log so much, or so many times its size: logs pack to a fifth, progress bars to a twentieth.
+MOST = 8 * GIB
+MOST_UNPACKED, BELIEVED = 2 * GIB, 100
 # How long a named pipe may stay silent before it is clear that nobody writes to it.
 PATIENCE_SECONDS = 20.0
 
@@ -27,9 +31,9 @@ def read_regions(path: str, room: Room = FULL) -> list[Region]:
     """The parts of the log at PATH (`-` is standard input), in order. Raises UserError where it cannot be read."""
     try:
         if path == "-":
-            return _regions(_unpacked(_standard_input(), path), path, room)
+            return _regions(_standard_input(), path, room)
         with _opened(path) as file:
-            return _regions(_unpacked(file, path), path, room)
+            return _regions(file, path, room)
     except FileNotFoundError:
         raise error_of(path, "missing") from None
     except IsADirectoryError:
@@ -38,12 +42,6 @@ def read_regions(path: str, room: Room = FULL) -> list[Region]:
         raise error_of(path, "cut_archive") from None
     except (OSError, ValueError) as error:
         raise error_of(path, "unreadable", why=getattr(error, "strerror", None) or str(error)) from None
-
-
-def error_of(path: str, problem: str, **values: str) -> UserError:
-    """What to say of a path that cannot be read; PROBLEM names the words of rules/texts/log."""
-    said: dict[str, object] = {"path": Text("texts/log.standard_input") if path == "-" else path, **values}
-    return UserError(path, Text(f"texts/log.{problem}", said), Text(f"texts/log.{problem}_hint", said))
 
 
 def _standard_input() -> BinaryIO:
@@ -87,70 +85,49 @@ def _is_written(pipe: int) -> bool:
         return True
 
 
-def _unpacked(file: BinaryIO, path: str) -> BinaryIO:
-    """The stream of a log that may be compressed."""
-    peek: Callable[[int], bytes] | None = getattr(file, "peek", None)
-    magic = peek(6)[:6] if peek else b""
-    if magic.startswith(b"\x1f\x8b"):
-        import gzip
-
-        return gzip.GzipFile(fileobj=file)  # type: ignore[return-value]
-    if magic.startswith(b"\xfd7zXZ"):
-        import lzma
-
-        return lzma.LZMAFile(file)  # type: ignore[return-value]
-    if magic.startswith(b"BZh"):
-        import bz2
-
-        return bz2.BZ2File(file)  # type: ignore[return-value]
-    if magic.startswith((b"\x28\xb5\x2f\xfd", b"PK\x03\x04")):
-        raise error_of(path, "packed")
-    return file
-
-
-def _regions(stream: BinaryIO, path: str, room: Room) -> list[Region]:
-    first = _read(stream, CHUNK)
-    sieve = Sieve(room)
+def _regions(file: BinaryIO, path: str, room: Room) -> list[Region]:
+    stream = unpacked(file, path)
+    most = MOST if stream is None else _most_unpacked(file)
+    chunks = _chunks(stream or file, path, most)
+    first = next(chunks, b"")
     if first.startswith((b"\xff\xfe", b"\xfe\xff")):
-        chunks = _from_utf16(_chunks(first, stream, path))
+        chunks = _from_utf16(chain([first], chunks))
     elif _is_binary(first):
         raise error_of(path, "binary")
     else:
-        chunks = _chunks(first, stream, path)
+        chunks = chain([first], chunks)
+    sieve = Sieve(room)
     for chunk in chunks:
         sieve.feed(chunk)
     return sieve.regions()
 
 
-def _chunks(first: bytes, stream: BinaryIO, path: str) -> Iterator[bytes]:
+def _most_unpacked(file: BinaryIO) -> int:
+    """How much text is believed to be in a packed file; a few kilobytes can hold gigabytes of zeros."""
+    try:
+        size = os.fstat(file.fileno()).st_size
+    except OSError:
+        size = 0
+    return min(MOST, max(MOST_UNPACKED, BELIEVED * size))
+
+
+def _chunks(stream: Stream, path: str, most: int) -> Iterator[bytes]:
+    """The text in chunks. Raises UserError where there is more than so many bytes."""
     read = 0
-    while first:
-        yield first
-        read += len(first)
-        if read >= MOST:
-            raise error_of(path, "endless")
-        first = _read(stream, CHUNK)
+    while chunk := _read(stream, CHUNK):
+        read += len(chunk)
+        yield chunk
+        if read >= most:
+            raise error_of(path, "endless", most=most)
 
 
-def _read(stream: BinaryIO, size: int) -> bytes:
-    """Up to SIZE bytes; a pipe gives less at a time, so ask until it has given all. Raises OSError for a broken
-    archive, whatever its library calls that."""
+def _read(stream: Stream, size: int) -> bytes:
+    """Up to SIZE bytes; a pipe gives less at a time, so ask until it has given all."""
     parts, got = [], 0
-    while got < size and (part := _some(stream, size - got)):
+    while got < size and (part := read_some(stream, size - got)):
         parts.append(part)
         got += len(part)
     return b"".join(parts)
-
-
-def _some(stream: BinaryIO, size: int) -> bytes:
-    try:
-        return stream.read(size)
-    except (OSError, EOFError, ValueError):
-        raise
-    except Exception as error:  # zlib.error and lzma.LZMAError have no base of their own, and loading both costs time
-        if type(error).__module__ in ("zlib", "lzma", "_lzma"):
-            raise OSError(str(error)) from None
-        raise
 
 
 def _from_utf16(chunks: Iterator[bytes]) -> Iterator[bytes]:

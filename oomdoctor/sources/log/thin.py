@@ -15,7 +15,7 @@ from oomdoctor.sources.log.search import merged
 WHOLE = 10_000
 # Rows alike, after which one more is dull. Of messages and tracebacks it takes more: the reader looks at 128 messages
 # of a kind at either end of a log, each with its traceback.
-OFTEN, OFTEN_TROUBLE = 300, 4000
+OFTEN, OFTEN_TROUBLE = 300, 2000
 # Of dull rows stay so many before and behind a rare one and at the end, where the reader looks for words on the phase
 # (400 rows back); and batches from everywhere, most of all, so that memory can be seen to grow as it did.
 BEFORE, BEHIND, AT_END = 500, 100, 600

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import lzma
 import os
@@ -88,6 +89,39 @@ def test_an_input_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
     log = tmp_path / "bomb.log.gz"
     log.write_bytes(gzip.compress(bytes(8 * 1024**2)))
     assert refused(str(log)) == "endless"
+
+
+def test_a_small_archive_that_holds_gigabytes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "MOST_UNPACKED", 3 * 1024**2)
+    log = tmp_path / "bomb.log.bz2"
+    log.write_bytes(bz2.compress(bytes(8 * 1024**2)))
+    assert refused(str(log)) == "endless"
+
+
+def test_a_packed_log_of_a_few_times_its_size_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "MOST_UNPACKED", 1024**2)
+    log = tmp_path / "long.log.gz"
+    log.write_bytes(gzip.compress(os.urandom(600_000).hex().encode() + b"\n" + OOM.encode()))
+    crash = read_log(str(log)).crash
+    assert crash is not None and crash.line == 2
+
+
+def test_an_xz_file_that_asks_for_a_gigabyte_is_refused(tmp_path: Path) -> None:
+    greedy = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 1024**3}]
+    log = tmp_path / "greedy.log.xz"
+    log.write_bytes(lzma.compress(OOM.encode(), filters=greedy))
+    assert refused(str(log)) == "unreadable"
+
+
+def test_packed_rank_logs_are_searched_however_many_they_are(tmp_path: Path) -> None:
+    packs = {"gz": gzip.compress, "xz": lzma.compress, "bz2": bz2.compress}
+    for rank in range(150):
+        suffix = [*packs][rank % 3]
+        text = "step\n" * 3000 + (OOM if rank in (97, 98, 99) else "")
+        (tmp_path / f"rank{rank}.log.{suffix}").write_bytes(packs[suffix](text.encode()))
+    (tmp_path / "rank96.log.gz").write_bytes(b"\x1f\x8bnonsense")
+    crash = read_log(str(tmp_path)).crash
+    assert crash is not None and (crash.kind, crash.ranks_failed) == ("cuda_oom", 3)
 
 
 def test_a_packed_log_of_zeros_is_read_in_bounded_memory(tmp_path: Path) -> None:

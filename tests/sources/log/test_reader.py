@@ -74,6 +74,45 @@ def test_packed_logs_are_read(tmp_path: Path, pack: object) -> None:
     assert (crash.kind, crash.line, crash.requested_bytes) == ("cuda_oom", 3, 86 * 1024**2)
 
 
+@pytest.mark.parametrize("padding", [b"", b"\0" * 8])
+def test_an_xz_log_of_several_streams_is_read_to_its_end(tmp_path: Path, padding: bytes) -> None:
+    log = tmp_path / "train.log"
+    log.write_bytes(lzma.compress(b"one\n" * 50_000) + padding + lzma.compress(OOM) + padding)
+    crash = read_log(str(log)).crash
+    assert crash is not None and crash.line == 50_001
+
+
+def test_a_zst_log_of_several_frames_is_read_to_its_end(tmp_path: Path) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    log = tmp_path / "train.log.zst"
+    log.write_bytes(b"".join(map(zstandard.ZstdCompressor().compress, [b"one\n" * 50_000, OOM])))
+    crash = read_log(str(log)).crash
+    assert crash is not None and crash.line == 50_001
+
+
+def test_a_damaged_zst_log_is_refused(tmp_path: Path) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    packed = bytearray(zstandard.ZstdCompressor(write_checksum=True).compress(OOM * 9))
+    packed[-1] ^= 1
+    (tmp_path / "train.log").write_bytes(packed)
+    with pytest.raises(UserError) as error:
+        read_log(str(tmp_path / "train.log"))
+    assert error.value.message.path == "texts/log.unreadable"
+
+
+def test_where_zst_cannot_be_unpacked_it_is_said_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "compression.zstd", None)
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    (tmp_path / "train.log").write_bytes(b"\x28\xb5\x2f\xfd\0\1\0\0")
+    with pytest.raises(UserError) as error:
+        read_log(str(tmp_path / "train.log"))
+    assert error.value.message.path == "texts/log.zstd"
+    for lang in ("en", "zh"):
+        assert 'pip install "oomdoctor[zst]"' in render(error.value.hint, lang)
+
+
 def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"first\n" + OOM)))
     crash = read_log("-").crash
