@@ -84,7 +84,7 @@ def _consult(chosen: Namespace, lang: str) -> int:
     """Bare `oomdoctor`, and `--from-log`: the wizard where someone can answer, the report where nobody can."""
     if chosen.from_log is None and chosen.run is None and (chosen.json or chosen.no_input):
         raise UserError("oomdoctor", Text("texts/cli.nothing_to_read"), Text("texts/cli.see_help"))
-    case = (doctor.read_logs(chosen.from_log) if chosen.from_log is not None else Case()).know(chosen.stated)
+    case = (_read_logs(chosen.from_log, chosen, lang) if chosen.from_log is not None else Case()).know(chosen.stated)
     if _is_no_oom(case):
         return _report_no_oom(case, chosen, lang)
     port = _port(chosen, lang)
@@ -93,6 +93,16 @@ def _consult(chosen: Namespace, lang: str) -> int:
     if chosen.from_log is None and chosen.run is None:
         raise UserError("oomdoctor", Text("texts/cli.no_terminal"), Text("texts/cli.see_help"))
     return _report(case, chosen, lang)
+
+
+def _read_logs(paths: Sequence[str], chosen: Namespace, lang: str) -> Case:
+    """The case of a log, or of several of one run, with a bar for someone who waits. Raises UserError."""
+    if not printing.someone_looks():
+        return doctor.read_logs(paths)
+    from oomdoctor.report.waiting import Waiting
+
+    with Waiting(paths, lang, chosen.plain) as watch:
+        return doctor.read_logs(paths, watch)
 
 
 def _is_no_oom(case: Case) -> bool:
@@ -166,7 +176,7 @@ def _wizard(case: Case, chosen: Namespace, port: Port, lang: str, path: str | No
             port,
             lang,
             examine=examine,
-            read_log=doctor.read_log,
+            read_log=lambda path: _read_logs([path], chosen, lang),
             save=lambda case: saved.save(case, kept),
             forget=lambda: saved.forget(kept),
             ask_plan=chosen.prefer is None,

@@ -24,6 +24,7 @@ from oomdoctor.units import GIB
 
 if TYPE_CHECKING:
     from oomdoctor.sources.log import LogReading
+    from oomdoctor.sources.log.watch import Watch
 
 
 class Findings(NamedTuple):
@@ -46,24 +47,30 @@ class Findings(NamedTuple):
     suggested: tuple[Suggestion, ...] = ()
 
 
-def read_log(path: str) -> Case:
-    """The case that a crash log, a folder of rank logs or `-` (standard input) tells of. Raises UserError."""
+def read_log(path: str, watch: Watch | None = None) -> Case:
+    """The case that a crash log, a folder of rank logs or `-` (standard input) tells of. Raises UserError.
+
+    watch: is called now and then with how far reading has come.
+    """
     from oomdoctor.sources import log
 
-    reading = log.read_log(path)
+    reading = log.read_log(path, watch)
     if reading.crash is None or reading.crash.kind == "not_oom":
         return Case(crash=reading.crash, origin=path)
     return _case_of(reading, path)
 
 
-def read_logs(paths: Sequence[str]) -> Case:
+def read_logs(paths: Sequence[str], watch: Watch | None = None) -> Case:
     """The case of the last of several logs of one run, oldest first, with the others beside it. Raises UserError."""
     if len(paths) == 1:
-        return read_log(paths[0])
+        return read_log(paths[0], watch)
     from oomdoctor import comparison
     from oomdoctor.sources import log
+    from oomdoctor.sources.log.watch import part_of
 
-    cases = [_case_of(log.read_log(path), path) for path in paths]  # the settings of a run that went well count too
+    watches = [part_of(watch, at, len(paths)) for at in range(len(paths))]
+    # the settings of a run that went well count too
+    cases = [_case_of(log.read_log(path, part), path) for path, part in zip(paths, watches, strict=True)]
     return comparison.beside(cases)
 
 

@@ -55,6 +55,14 @@ def refuse_to_print(error: Exception, lang: str) -> int:
     return INTERNAL
 
 
+def someone_looks() -> bool:
+    """Whether standard error is a terminal."""
+    try:
+        return sys.stderr is not None and sys.stderr.isatty()
+    except (OSError, ValueError):
+        return False
+
+
 def complain(words: str) -> None:
     """One line on stderr. Where that takes nothing either, the exit code must say it all."""
     with suppress(OSError, ValueError):

@@ -10,6 +10,7 @@ from oomdoctor.case import UserError
 from oomdoctor.sources.log.refusal import error_of
 from oomdoctor.sources.log.sieve import BEFORE, NEEDLE
 from oomdoctor.sources.log.unpack import read_some, unpacked
+from oomdoctor.sources.log.watch import Watch
 from oomdoctor.units import MIB
 
 LOGS_AT_MOST = 64
@@ -20,15 +21,16 @@ FILES_AT_MOST = 20_000  # of a folder that are looked at: the largest jobs have 
 
 
 class Logs(NamedTuple):
-    """paths: the logs to read, in natural order. telling: how many of them speak of memory. beside: how many more do,
-    which are left out."""
+    """paths: the logs to read, in natural order. Where they were chosen of many, `searched`; telling: how many of them
+    speak of memory; beside: how many more do, which are left out."""
 
     paths: list[str]
+    searched: bool = False
     telling: int = 0
     beside: int = 0
 
 
-def log_files(folder: str) -> Logs:
+def log_files(folder: str, watch: Watch | None = None) -> Logs:
     """The logs in a folder of rank logs, at most LOGS_AT_MOST. Raises UserError where there is none.
 
     torchrun's `--log-dir` nests them (`attempt_0/3/stderr.log`), so folders are searched a few levels deep. Of very
@@ -42,18 +44,23 @@ def log_files(folder: str) -> Logs:
     if not found:
         raise error_of(folder, "no_logs")
     found.sort(key=_natural)
-    return Logs(found) if len(found) <= LOGS_AT_MOST else _chosen(found)
+    return Logs(found) if len(found) <= LOGS_AT_MOST else _chosen(found, watch)
 
 
-def _chosen(paths: list[str]) -> Logs:
+def _chosen(paths: list[str], watch: Watch | None) -> Logs:
     most = max(BEFORE, SCANNED_AT_MOST // len(paths))
     buffer = bytearray(_STEP + len(NEEDLE))
-    telling = [at for at, path in enumerate(paths) if _tells(path, most, buffer)]
+    telling: list[int] = []
+    for at, path in enumerate(paths):
+        if watch is not None:
+            watch(at / len(paths), 0)
+        if _tells(path, most, buffer):
+            telling.append(at)
     ends = [0, len(paths) - 1]
     order = dict.fromkeys([*ends, *telling, *range(len(paths))])
     taken = sorted(list(order)[:LOGS_AT_MOST])
     read = len({*taken} & {*telling})
-    return Logs([paths[at] for at in taken], read, len(telling) - read)
+    return Logs([paths[at] for at in taken], True, read, len(telling) - read)
 
 
 def _tells(path: str, most: int, buffer: bytearray) -> bool:

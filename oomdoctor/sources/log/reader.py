@@ -16,24 +16,26 @@ from typing import BinaryIO
 from oomdoctor.sources.log.refusal import error_of
 from oomdoctor.sources.log.sieve import FULL, Region, Room, Sieve
 from oomdoctor.sources.log.unpack import Stream, read_some, unpacked
+from oomdoctor.sources.log.watch import Watch, size_of, watched
 from oomdoctor.units import GIB, MIB
 
 CHUNK = MIB // 4
 # What is read at most: a pipe can be without end. Ten seconds' work; a log of a run that printed 100 kB a second for a
-# day. Of a packed log so much, or so many times its size: logs pack to a fifth, progress bars to a twentieth.
+# day. A few packed kilobytes can hold gigabytes of zeros: of a packed log so much, or so many times its size. Logs pack
+# to a fifth, progress bars to a twentieth.
 MOST = 8 * GIB
 MOST_UNPACKED, BELIEVED = 2 * GIB, 100
 # How long a named pipe may stay silent before it is clear that nobody writes to it.
 PATIENCE_SECONDS = 20.0
 
 
-def read_regions(path: str, room: Room = FULL) -> list[Region]:
+def read_regions(path: str, room: Room = FULL, watch: Watch | None = None) -> list[Region]:
     """The parts of the log at PATH (`-` is standard input), in order. Raises UserError where it cannot be read."""
     try:
         if path == "-":
-            return _regions(_standard_input(), path, room)
+            return _regions(_standard_input(), path, room, watch)
         with _opened(path) as file:
-            return _regions(file, path, room)
+            return _regions(file, path, room, watch)
     except FileNotFoundError:
         raise error_of(path, "missing") from None
     except IsADirectoryError:
@@ -85,10 +87,10 @@ def _is_written(pipe: int) -> bool:
         return True
 
 
-def _regions(file: BinaryIO, path: str, room: Room) -> list[Region]:
+def _regions(file: BinaryIO, path: str, room: Room, watch: Watch | None) -> list[Region]:
     stream = unpacked(file, path)
-    most = MOST if stream is None else _most_unpacked(file)
-    chunks = _chunks(stream or file, path, most)
+    most = MOST if stream is None else min(MOST, max(MOST_UNPACKED, BELIEVED * size_of(file)))
+    chunks = watched(_chunks(stream or file, path, most), file, watch)
     first = next(chunks, b"")
     if first.startswith((b"\xff\xfe", b"\xfe\xff")):
         chunks = _from_utf16(chain([first], chunks))
@@ -100,15 +102,6 @@ def _regions(file: BinaryIO, path: str, room: Room) -> list[Region]:
     for chunk in chunks:
         sieve.feed(chunk)
     return sieve.regions()
-
-
-def _most_unpacked(file: BinaryIO) -> int:
-    """How much text is believed to be in a packed file; a few kilobytes can hold gigabytes of zeros."""
-    try:
-        size = os.fstat(file.fileno()).st_size
-    except OSError:
-        size = 0
-    return min(MOST, max(MOST_UNPACKED, BELIEVED * size))
 
 
 def _chunks(stream: Stream, path: str, most: int) -> Iterator[bytes]:
