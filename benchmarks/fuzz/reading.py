@@ -35,6 +35,7 @@ from oomdoctor.case import UserError  # noqa: E402
 LIMIT = 0.05  # seconds
 PART = 100 * 1024  # bytes that may take as long
 HANGS = 20  # seconds
+TRIES = 8  # of a slow input, of which the best counts: the machine may be busy
 BATCH = 250  # inputs of a process at a time
 SCREENS = [["--plain"], ["--full", "--plain"], [], ["--full"]]
 # What the reader may refuse, where the input is one of these.
@@ -94,11 +95,11 @@ def _hang(*_: object) -> None:
 
 
 def _read(path: str, data: bytes, number: int, slowest: dict[int, tuple[float, int]]) -> tuple[list[str], bool]:
-    """Troubles of reading, and whether it is a log; the best of three counts where the first is slow."""
+    """Troubles of reading, and whether it is a log; the best of several counts where the first is slow."""
     length = _unpacked(data)
     allowed = LIMIT * max(1.0, length / PART)
     seconds = 1e9
-    for _ in range(3):
+    for _ in range(TRIES):
         begun = time.process_time()
         try:
             doctor.read_log(path)
