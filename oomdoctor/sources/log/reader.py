@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import BinaryIO
 
+from oomdoctor.sources.log.counting import beside
 from oomdoctor.sources.log.refusal import error_of
 from oomdoctor.sources.log.sieve import FULL, Region, Room, Sieve
 from oomdoctor.sources.log.unpack import Stream, read_some, unpacked
@@ -88,20 +89,19 @@ def _is_written(pipe: int) -> bool:
 
 
 def _regions(file: BinaryIO, path: str, room: Room, watch: Watch | None) -> list[Region]:
-    stream = unpacked(file, path)
-    most = MOST if stream is None else min(MOST, max(MOST_UNPACKED, BELIEVED * size_of(file)))
+    stream, size = unpacked(file, path), size_of(file)
+    most = MOST if stream is None else min(MOST, max(MOST_UNPACKED, BELIEVED * size))
     chunks = watched(_chunks(stream or file, path, most), file, watch)
     first = next(chunks, b"")
-    if first.startswith((b"\xff\xfe", b"\xfe\xff")):
-        chunks = _from_utf16(chain([first], chunks))
-    elif _is_binary(first):
+    is_utf16 = first.startswith((b"\xff\xfe", b"\xfe\xff"))
+    if not is_utf16 and _is_binary(first):
         raise error_of(path, "binary")
-    else:
-        chunks = chain([first], chunks)
-    sieve = Sieve(room)
-    for chunk in chunks:
-        sieve.feed(chunk)
-    return sieve.regions()
+    chunks = chain([first], chunks)
+    with beside(path, size if stream is None and not is_utf16 and path != "-" else 0, CHUNK) as counting:
+        sieve = Sieve(room, counting.chunks)
+        for chunk in _from_utf16(chunks) if is_utf16 else chunks:
+            sieve.feed(chunk)
+        return sieve.regions(counting.counts())
 
 
 def _chunks(stream: Stream, path: str, most: int) -> Iterator[bytes]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
+from oomdoctor.sources.log.counting import line_feeds
 from oomdoctor.sources.log.search import holds, merged
 
 MIB = 1024**2
@@ -18,9 +20,6 @@ BEFORE, AFTER = 48 * 1024, 16 * 1024
 FIRST_SPOTS, LAST_SPOTS = 8, 24
 # Long enough to be found fast, and in every allocator's message; only the first letter's case differs.
 NEEDLE = b"ut of memory"
-# Counting passes 3 bytes a nanosecond, looking some 20; each look costs 0.1 microseconds beside (CPython 3.11), so
-# that it pays for lines of more than some 300 bytes. A few short ones among them say nothing.
-_LONG_LINE, _SHORT_LINES = 512, 16
 
 
 class Region(NamedTuple):
@@ -50,10 +49,10 @@ def room_of(logs: int) -> Room:
 
 
 class _Chunk(NamedTuple):
-    """A chunk of the stream, with its place in it and the number of the line that it begins in."""
+    """The chunk of the stream with this number, and its place in it."""
 
+    number: int
     offset: int
-    line: int
     data: bytes
 
     @property
@@ -75,28 +74,31 @@ class _Spot(NamedTuple):
 class Sieve:
     """Keeps what matters of a stream of chunks: the head, the tail, and what lies around the needle.
 
-    Chunks are kept whole and cut at the end, so that a log with a needle in every line costs no copies.
+    Chunks are kept whole and cut at the end, so that a log with a needle in every line costs no copies. not_counted: of
+    so many first chunks somebody else counts the line feeds.
     """
 
-    def __init__(self, room: Room) -> None:
-        self.room = room
+    def __init__(self, room: Room, not_counted: int = 0) -> None:
+        self.room, self.not_counted = room, not_counted
         self.head: list[_Chunk] = []
         self.tail: deque[_Chunk] = deque()
         self.first_spots: list[_Spot] = []
         self.last_spots: deque[_Spot] = deque(maxlen=room.last_spots)
         self.newest: _Spot | None = None
-        self.offset, self.line = 0, 1
+        self.offset = 0
+        self.line_feeds: list[int] = []  # of each chunk
 
     def feed(self, data: bytes) -> None:
         """Take the next chunk; it must not be changed afterwards."""
-        chunk = _Chunk(self.offset, self.line, data)
+        chunk = _Chunk(len(self.line_feeds), self.offset, data)
         if chunk.offset < self.room.head:
             self.head.append(chunk)
         if self.newest is not None and self.newest.stop > chunk.offset:
             self.newest.chunks.append(chunk)
         self._find(chunk)
         self.tail.append(chunk)
-        self.offset, self.line = chunk.stop, chunk.line + line_feeds(data)
+        self.line_feeds.append(line_feeds(data) if chunk.number >= self.not_counted else 0)
+        self.offset = chunk.stop
         while self.tail[0].stop <= self.offset - self.room.tail:
             self.tail.popleft()
 
@@ -126,44 +128,45 @@ class Sieve:
         self.newest = _Spot(place, [self.tail[-1], chunk] if reached else [chunk])
         (self.first_spots if len(self.first_spots) < self.room.first_spots else self.last_spots).append(self.newest)
 
-    def regions(self) -> list[Region]:
-        """What was kept, in order; pieces that touch are one."""
+    def regions(self, counts: Sequence[int] = ()) -> list[Region]:
+        """What was kept, in order; pieces that touch are one. counts: the line feeds of the chunks not counted."""
+        lines = list(accumulate([*counts, *self.line_feeds[len(counts) :]], initial=1))
         spots = [*self.first_spots, *self.last_spots]
         kept = {chunk.offset: chunk for spot in spots for chunk in spot.chunks}
         kept |= {chunk.offset: chunk for chunk in (*self.head, *self.tail)}
         spans = [(0, self.room.head), (self.offset - self.room.tail, self.offset)]
         spans = merged([*spans, *((spot.place - BEFORE, spot.stop) for spot in spots)])
-        pieces = [piece for offset in sorted(kept) for piece in _cut(kept[offset], spans)]
+        pieces = [piece for offset in sorted(kept) for piece in _cut(kept[offset], lines, spans)]
         return [_joined(run) for run in _runs(pieces)]
 
 
-def _cut(chunk: _Chunk, spans: Sequence[tuple[int, int]]) -> Iterator[_Chunk]:
-    """The parts of a chunk that lie in these spans of the stream."""
+class _Piece(NamedTuple):
+    """A part of a chunk, with its place in the stream and the line that it begins in."""
+
+    offset: int
+    line: int
+    data: bytes
+
+
+def _cut(chunk: _Chunk, lines: Sequence[int], spans: Sequence[tuple[int, int]]) -> Iterator[_Piece]:
+    """The parts of a chunk that lie in these spans of the stream. lines: the first one of each chunk."""
     for low, high in spans:
         start, stop = max(0, low - chunk.offset), min(high - chunk.offset, len(chunk.data))
         if start < stop:
-            line = chunk.line + chunk.data.count(b"\n", 0, start)
-            yield _Chunk(chunk.offset + start, line, chunk.data[start:stop])
+            line = lines[chunk.number] + chunk.data.count(b"\n", 0, start)
+            yield _Piece(chunk.offset + start, line, chunk.data[start:stop])
 
 
-def _runs(pieces: Sequence[_Chunk]) -> list[list[_Chunk]]:
+def _runs(pieces: Sequence[_Piece]) -> list[list[_Piece]]:
     """Pieces in order, those that touch together."""
-    runs: list[list[_Chunk]] = []
+    runs: list[list[_Piece]] = []
     for piece in pieces:
-        if runs and piece.offset == runs[-1][-1].stop:
+        if runs and piece.offset == runs[-1][-1].offset + len(runs[-1][-1].data):
             runs[-1].append(piece)
         else:
             runs.append([piece])
     return runs
 
 
-def _joined(run: Sequence[_Chunk]) -> Region:
+def _joined(run: Sequence[_Piece]) -> Region:
     return Region(run[0].line, b"".join(piece.data for piece in run), run[0].offset == 0)
-
-
-def line_feeds(chunk: bytes) -> int:
-    """How many there are. A log of progress bars has few, and to look for the next one is far faster than to count."""
-    number, at = 0, chunk.find(b"\n")
-    while at >= 0 and at >= _LONG_LINE * (number - _SHORT_LINES):
-        number, at = number + 1, chunk.find(b"\n", at + 1)
-    return number if at < 0 else number + chunk.count(b"\n", at)

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomdoctor.sources.log import folder, read_log
+from oomdoctor.sources.log.counting import line_feeds
 from oomdoctor.sources.log.search import holds
-from oomdoctor.sources.log.sieve import MIB, NEEDLE, line_feeds
+from oomdoctor.sources.log.sieve import MIB, NEEDLE
 
 OOM = (
     b"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.15 GiB "
