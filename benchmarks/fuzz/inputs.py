@@ -160,5 +160,5 @@ def _encoded(text: str, pick: Pick) -> bytes:
         return text.encode(pick.choice(["gb18030", "latin-1", "cp1252", "shift-jis"]), "replace")
     whole = text.encode("utf-8", "replace")
     if chance < 0.98:
-        return gzip.compress(whole, 1)[: pick.choice([None, 40, -3])]
+        return gzip.compress(whole, 1, mtime=0)[: pick.choice([None, 40, -3])]
     return whole.replace(b"\n", pick.choice([b"\r\n", b"\n\0", b"\r", b"\n\n"]))

@@ -14,6 +14,8 @@ from oomdoctor.sources.log.sheet import Sheet
 from oomdoctor.sources.log.signatures import Hit, find_hits
 
 Key = tuple[str, int | str] | None
+# Two programs print the same size with different roundings; one program prints it the same way twice.
+ROUNDING = 0.005
 
 
 class Failure(NamedTuple):
@@ -100,13 +102,28 @@ def _key(sheet: Sheet, hit: Hit, traceback: Traceback) -> Key:
 def _merged(failures: Sequence[Failure]) -> list[Failure]:
     """One failure for all messages that tell of the same: the logger's and the traceback's, the short and the full."""
     merged: list[Failure] = []
+    sizes: list[int | None] = []  # what each asked for: a run that survives hundreds of failures has as many sizes
     for failure in failures:
-        same = next((at for at, other in enumerate(merged) if _is_same(other, failure)), None)
+        size = _asked(failure)
+        near = (at for at, other in enumerate(sizes) if size is None or other is None or _is_near(other, size))
+        same = next((at for at in near if _is_same(merged[at], failure)), None)
         if same is None:
             merged.append(failure)
+            sizes.append(size)
         else:
             merged[same] = _joined(merged[same], failure)
+            sizes[same] = _asked(merged[same])
     return merged
+
+
+def _asked(failure: Failure) -> int | None:
+    """The size of the request; None where no message of the failure states it itself."""
+    is_soft = any("requested_bytes" in hit.extra for hit in failure.hits)
+    return None if is_soft else failure.fields.get("requested_bytes")
+
+
+def _is_near(one: int, two: int) -> bool:
+    return abs(one - two) <= ROUNDING * one
 
 
 def _is_same(one: Failure, two: Failure) -> bool:
@@ -115,8 +132,7 @@ def _is_same(one: Failure, two: Failure) -> bool:
     soft = {name for failure in (one, two) for hit in failure.hits for name in hit.extra}
     shared = (one.fields.keys() & two.fields.keys()) - soft
     own = {failure.hit.own_bytes for failure in (one, two)} - {None}
-    # Two programs print the same size with different roundings; one program prints it the same way twice.
-    slack = 0.0 if one.hit.signature == two.hit.signature else 0.005
+    slack = 0.0 if one.hit.signature == two.hit.signature else ROUNDING
     return len(own) < 2 and all(abs(one.fields[name] - two.fields[name]) <= slack * one.fields[name] for name in shared)
 
 

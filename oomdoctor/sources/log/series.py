@@ -25,6 +25,7 @@ _NOT_USED = (
     "cpu", "host", "ram ", "rss", "virtual", "disk", "free", "avail", "remain", "capacity", "limit", "tried", "already",
     "kv", "cache", "swap", "clock", "total_mem", "total mem", "of the", "this process", "in total",
 )  # fmt: skip
+_LACK = "ut of memory"  # the figures of such a message are no step's
 _UNITS = {"B": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 _KINDS = (("reserv", "reserved"), ("max", "peak"), ("peak", "peak"))
 
@@ -77,6 +78,8 @@ def _points(
     pattern = re_of(entry["find"])
     for at in places if len(places) <= _MOST else _evenly(places):
         line, text = page.lines[at], page.lines[at].text[:_LONGEST]
+        if _LACK in text:
+            continue
         for match in pattern.finditer(text):
             size, context = _size(match, entry), text[max(0, match.start() - _CONTEXT) : match.start("size")].lower()
             if size is None or any(word in context for word in _NOT_USED):

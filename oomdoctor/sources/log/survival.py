@@ -11,7 +11,7 @@ from typing import Any
 from oomdoctor.sources.log.course import Course, marks
 from oomdoctor.sources.log.failures import Failure
 from oomdoctor.sources.log.figures import whole
-from oomdoctor.sources.log.progress import is_alone
+from oomdoctor.sources.log.progress import is_alone, may_fit
 from oomdoctor.sources.log.recurring import goes_on_as_before
 from oomdoctor.sources.log.sheet import Sheet
 from oomdoctor.sources.log.signatures import Hit
@@ -44,8 +44,9 @@ def _goes_on_alone(sheet: Sheet, hit: Hit) -> bool:
 @lru_cache(maxsize=256)  # where messages stand close together, each looks at the same lines
 def _says_so(where: str, text: str) -> bool:
     """Whether a line says that the program went on; `where` of the entries in rules/story/survived.yaml."""
-    entries = marks("survived", "where")
-    return any(entry["where"] == where and pattern.search(text[:LONGEST]) for pattern, entry in entries)
+    text, small = text[:LONGEST], text[:LONGEST].lower()
+    entries = ((pattern, entry) for pattern, entry in marks("survived", "where") if entry["where"] == where)
+    return any(may_fit(entry, small) and pattern.search(text) for pattern, entry in entries)
 
 
 def survived_marks(sheet: Sheet) -> dict[int, Mapping[str, Any]]:

@@ -283,6 +283,69 @@ def read(data: bytes) -> None:
     facts_of(lines, crash.line if crash else None)
 
 
+FULL_OOM = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {}.00 MiB. GPU 0 has a total capacity of 79.15 GiB "
+    "of which 1.12 GiB is free. Including non-PyTorch memory, this process has 78.01 GiB memory in use. Of the "
+    "allocated memory 74.12 GiB is allocated by PyTorch, and 2.90 GiB is reserved by PyTorch but unallocated.\n"
+)
+TABLE = """step {} loss 2.1
+|===========================================================================|
+|                  PyTorch CUDA memory summary, device ID 0                 |
+|---------------------------------------------------------------------------|
+|            CUDA OOMs: 0            |        cudaMalloc retries: 0         |
+|        Metric         | Cur Usage  | Peak Usage | Tot Alloc  | Tot Freed  |
+| Allocated memory      |   1024 MiB |   2048 MiB |   4096 MiB |   3072 MiB |
+| GPU reserved memory   |   2048 MiB |   2048 MiB |   2048 MiB |      0 B   |
+|===========================================================================|
+"""
+ARGUMENTS = "TrainingArguments(\n" + "".join(f"{key}={{}},\n" for key in (
+    "_n_gpu", "bf16", "per_device_train_batch_size", "gradient_accumulation_steps", "learning_rate", "optim", "fsdp",
+    "gradient_checkpointing", "deepspeed", "output_dir", "max_steps", "per_device_eval_batch_size", "torch_compile",
+)) + ")\n"  # fmt: skip
+CONFIG = '{"model": {"hidden_size": 4096, "layers": [1, 2, 3]}, "train": {"lora_r": 8, "memory": "71 GiB"}}, '
+
+
+def tracebacks_of_ranks(ranks: int, frames: int) -> str:
+    """The tracebacks of many ranks, a line of each in turn."""
+    heads = ["Traceback (most recent call last):\n"]
+    frame = '  File "/opt/conda/lib/python3.10/site-packages/torch/nn/modules/module.py", line {}, in _call_impl\n'
+    lines = heads + [line for at in range(frames) for line in (frame.format(at), "    return f(*args, **kwargs)\n")]
+    return "".join(f"[rank{rank}]: {line}" for line in [*lines, FULL_OOM.format(2)] for rank in range(ranks))
+
+
+def filled(unit: str) -> str:
+    """100 KB of a unit, its gaps filled with a rising number, and a message."""
+    text, number = "", 0
+    while len(text) < SIZE:
+        number += 1
+        text += unit.replace("{}", str(number)) if unit is not CONFIG else unit
+    return text + "\n" + FULL_OOM.format(2)
+
+
+# What real logs hold that costs the reader most.
+REAL = {
+    "tracebacks of 64 ranks, line by line": tracebacks_of_ranks(64, 6),
+    "a memory summary each step": filled(TABLE),
+    "printed arguments": filled(ARGUMENTS),
+    "JSON on one line": filled(CONFIG),
+    "a failure survived each step": filled("step {}\n| WARNING: ran out of memory, retrying batch\n" + FULL_OOM),
+    "a traceback survived each step": filled(f"step {{}}\n{FRAME}x\n{FULL_OOM}"),
+    "a logger that prints memory": filled("2024-05-06 12:00:00,123 - INFO - train.py:12 - step {} memory 71.2 GiB\n"),
+    "DeepSpeed's figures": filled("[2024-05-06 12:00:00,123] [INFO] [utils.py:1:see] MA {}.3 GB         CA 9 GB \n"),
+    "numbers, one a line": filled("1\n"),
+    "empty lines": filled("\n"),
+    "killed again and again": filled("Killed\n"),
+}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_100_kb_of_a_real_log_take_50_ms(name: str) -> None:
+    data = REAL[name].encode()
+    read(data)
+    allowed = LIMIT * max(1.0, len(data) / SIZE)  # twice as much, as above
+    assert seconds(partial(read, data), allowed) < allowed
+
+
 def test_the_slowest_texts_are_read_fast_by_all_of_the_reader() -> None:
     for section in SECTIONS:
         for _, text in sorted(worst(section).values())[-4:]:
