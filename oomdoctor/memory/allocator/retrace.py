@@ -6,7 +6,7 @@ That shows how far the simulator can be trusted on this very history, before it 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from oomdoctor.memory.allocator.device import NoMemory
 from oomdoctor.memory.allocator.driver import Driver
 from oomdoctor.memory.allocator.expandable import inner_pages, shrink
 from oomdoctor.memory.allocator.replay import blocks_of, segments_of
-from oomdoctor.memory.allocator.rewind import FARTHEST, Stretch, rewind
+from oomdoctor.memory.allocator.rewind import FARTHEST, Contradiction, Stretch, rewind
 from oomdoctor.memory.allocator.seed import device_of, widen
 from oomdoctor.memory.allocator.settings import SMALL, SMALLEST, AllocatorSettings, rounded
 
@@ -46,17 +46,33 @@ class Agreement(NamedTuple):
         return all(equal == total for equal, total in self[:5])
 
 
-def retrace(snapshot: DeviceSnapshot, settings: AllocatorSettings) -> Agreement:
+class Retraced(NamedTuple):
+    """A history followed in the simulator. allocated, reserved: bytes after each entry. sizes: bytes of the block that
+    the alloc of an index got. began: what was held before the first entry."""
+
+    agreement: Agreement
+    allocated: Sequence[int]
+    reserved: Sequence[int]
+    sizes: Mapping[int, int]
+    began: tuple[Stretch, ...]
+
+
+def retrace(snapshot: DeviceSnapshot, settings: AllocatorSettings) -> Retraced:
     """Replay the snapshot's history under the settings of the run. After a difference it goes on from what torch held.
 
-    Raises Contradiction where the history does not belong to the segments.
+    Raises Contradiction where the history does not belong to the segments, or cannot be followed to its end.
     """
+    entries = snapshot.entries
     run = _Run(snapshot, settings)
+    allocated, reserved = [0] * len(entries), [0] * len(entries)
     index = 0
-    while index < len(snapshot.entries) and run.starts <= _MOST_STARTS:
-        index = run.follow(index, snapshot.entries[index])
+    while index < len(entries):
+        index, at = run.follow(index, entries[index]), index
+        allocated[at], reserved[at] = run.device.counts.allocated, run.device.counts.reserved
+        if run.starts > _MOST_STARTS:
+            raise Contradiction(at, entries[at].action)
     run.release(None)
-    return run.agreement()
+    return Retraced(run.agreement(), allocated, reserved, run.sizes, run.beginning)
 
 
 class _Recorded(Driver):
@@ -101,6 +117,7 @@ class _Run:
         self.snapshot, self.settings = snapshot, settings
         self.driver = _Recorded()
         self.equal: set[int] = set()  # indices of requests
+        self.sizes: dict[int, int] = {}
         self.starts = 0
         self.first: int | None = None
         self.start(0)
@@ -113,6 +130,8 @@ class _Run:
 
     def _restart(self) -> None:
         self.starts += 1
+        if self.began == 0:
+            self.beginning = self.stretches
         self.driver.waiting.clear()
         self.driver.differs = False
         self.device = device_of(self.stretches, self.settings, self.driver)
@@ -160,6 +179,7 @@ class _Run:
             return self._resolve(block, rounded(entry.size, self.settings))
         if not self.driver.waiting and not self.driver.differs:
             self.live[entry.address] = block
+            self.sizes[index] = block.size
             self.equal.add(index)
         return False
 
