@@ -6,6 +6,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Hashable, Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 from oomdoctor.allocations import Block, DeviceSnapshot, Entry, Frame, Segment, Snapshot, Stack
@@ -28,6 +29,11 @@ def read_snapshot(path: str) -> Snapshot:
         raise UserError(path, Text("texts/snapshot.not_plain", {"reason": error.reason})) from None
     except (ValueError, RecursionError, MemoryError):
         raise _no_snapshot(path) from None
+    return parsed(content, path)
+
+
+def parsed(content: Any, path: str = "snapshot") -> Snapshot:
+    """The dictionary that torch.cuda.memory._snapshot() gives, typed. Raises UserError where it is something else."""
     try:
         return _Parser().snapshot(content)
     except _Unexpected as error:
@@ -92,7 +98,7 @@ class _Parser:
             device: tuple(self._entries(trace, f"device_traces[{device}]")) for device, trace in enumerate(traces)
         }
         devices = [
-            DeviceSnapshot(device, tuple(sorted(segments.get(device, ()))), entries.get(device, ()))
+            DeviceSnapshot(device, _in_order(segments.get(device, [])), entries.get(device, ()))
             for device in sorted({*segments, *(device for device, found in entries.items() if found)})
         ]
         return Snapshot(tuple(devices), _settings(content.get("allocator_settings")))
@@ -110,15 +116,18 @@ class _Parser:
             yield one
 
     def _segment(self, one: Mapping[str, Any], place: str) -> Segment:
-        address = _whole(one.get("address"), f"{place}.address")
+        address, size = (_whole(one.get(key), f"{place}.{key}") for key in ("address", "total_size"))
+        blocks = tuple(self._blocks(one.get("blocks"), address, f"{place}.blocks"))
+        if not size or sum(block.size for block in blocks) != size or not all(block.size for block in blocks):
+            raise _Unexpected(f"{place}.blocks")
         return Segment(
             address=address,
-            size=_whole(one.get("total_size"), f"{place}.total_size"),
+            size=size,
             stream=_whole(one.get("stream", 0), f"{place}.stream"),
             small=one.get("segment_type") == "small",
             expandable=one.get("is_expandable") is True,
             pool=_pool(one.get("segment_pool_id")) or 0,
-            blocks=tuple(self._blocks(one.get("blocks"), address, f"{place}.blocks")),
+            blocks=blocks,
         )
 
     def _blocks(self, value: Any, address: int, place: str) -> Iterator[Block]:
@@ -167,6 +176,15 @@ class _Parser:
             raise _Unexpected(place)
         key = (path[-_LONGEST_NAME:], line, function[:_LONGEST_NAME])
         return self.frames.setdefault(key, Frame(*key))
+
+
+def _in_order(segments: list[Segment]) -> tuple[Segment, ...]:
+    """The segments by address. Raises _Unexpected where two overlap."""
+    ordered = sorted(segments, key=lambda segment: segment.address)
+    for segment, following in pairwise(ordered):
+        if segment.address + segment.size > following.address:
+            raise _Unexpected(f"segment {following.address:#x}")
+    return tuple(ordered)
 
 
 def _whole(value: Any, place: str) -> int:

@@ -62,7 +62,7 @@ def _room(device: Device, pool: Pool, size: int, stream: int) -> Block:
         if _idle_bytes(start, size) >= size:
             return start
     page, total = page_of(pool, device.settings), device.settings.total_bytes
-    length = ENDLESS if total is None else -(-(total + total // 8) // page) * page
+    length = -(-(max(ENDLESS, size) if total is None else total + total // 8) // page) * page
     area = Area(device.driver.reserve(length), length, page)
     block = Block(area.address, area.size, pool, stream, area)
     block.mapped = False

@@ -67,7 +67,10 @@ def retrace(snapshot: DeviceSnapshot, settings: AllocatorSettings) -> Retraced:
     allocated, reserved = [0] * len(entries), [0] * len(entries)
     index = 0
     while index < len(entries):
-        index, at = run.follow(index, entries[index]), index
+        try:
+            index, at = run.follow(index, entries[index]), index
+        except LookupError:
+            raise Contradiction(index, entries[index].action) from None
         allocated[at], reserved[at] = run.device.counts.allocated, run.device.counts.reserved
         if run.starts > _MOST_STARTS:
             raise Contradiction(at, entries[at].action)

@@ -68,7 +68,10 @@ def rewind(segments: Sequence[Segment], entries: Sequence[Entry], settings: Allo
             past.undo(entry)
         except LookupError:
             raise Contradiction(index, entry.action) from None
-    return Beginning(settle(past.stretches(), entries), graphs)
+    try:
+        return Beginning(settle(past.stretches(), entries), graphs)
+    except LookupError:
+        raise Contradiction(0, "the start") from None
 
 
 class _Past:
@@ -90,16 +93,17 @@ class _Past:
         """One entry back. Raises LookupError where it does not fit."""
         action, address = entry.action, entry.address
         if action == "alloc":
-            del self.held[address]
+            _demand(not self.held.pop(address).waiting)
             self.measured.discard(address)
         elif action == "free_completed":
-            if address in self.held:
-                raise LookupError(address)
+            _demand(address not in self.held)
             self.piece_at(address)
             self.held[address] = Held(address, 0, entry.size, waiting=True)
         elif action == "free_requested":
+            _demand(self.held[address].waiting)
             self.held[address] = self.held[address]._replace(waiting=False)
         elif action == "segment_alloc":
+            _demand(self.pieces[address].size == entry.size)
             self.remove(self.pieces[address])
         elif action == "segment_free":
             self.add(Stretch(address, entry.size, entry.stream, entry.size == SMALL_SEGMENT, False, entry.pool or 0))
@@ -119,6 +123,10 @@ class _Past:
         return piece
 
     def add(self, piece: Stretch) -> None:
+        place = bisect_right(self.starts, piece.address)
+        before, after = self.starts[max(0, place - 1) : place], self.starts[place : place + 1]
+        _demand(piece.size > 0 and all(one + self.pieces[one].size <= piece.address for one in before))
+        _demand(all(piece.address + piece.size <= one for one in after))
         self.pieces[piece.address] = piece
         insort(self.starts, piece.address)
 
@@ -149,7 +157,10 @@ class _Past:
         return Stretch(entry.address, entry.size, entry.stream, small, True, entry.pool or 0)
 
     def stretches(self) -> tuple[Stretch, ...]:
-        """The pieces in order of address, adjoining pages of an area joined, each with its blocks in use."""
+        """The pieces in order of address, adjoining pages of an area joined, each with its blocks in use.
+
+        Raises LookupError where a block lies outside of all pieces, or over another block.
+        """
         joined: list[Stretch] = []
         for address in self.starts:
             piece = self.pieces[address]
@@ -159,7 +170,9 @@ class _Past:
             else:
                 joined.append(piece)
         addresses = sorted(self.held)
-        return tuple(self._filled(piece, addresses) for piece in joined)
+        filled = tuple(self._filled(piece, addresses) for piece in joined)
+        _demand(sum(len(piece.held) for piece in filled) == len(addresses))
+        return filled
 
     def _filled(self, piece: Stretch, addresses: Sequence[int]) -> Stretch:
         """The piece with its blocks in use. addresses: of all blocks in use, in order."""
@@ -170,8 +183,14 @@ class _Past:
             block = self.held[address]
             if address not in self.measured:
                 block = _measured(block, following - address, piece, self.settings)
+            _demand(0 < block.size <= following - address)
             held.append(block)
         return piece._replace(held=tuple(held))
+
+
+def _demand(fits: bool) -> None:
+    if not fits:
+        raise LookupError
 
 
 def _measured(block: Held, most: int, piece: Stretch, settings: AllocatorSettings) -> Held:

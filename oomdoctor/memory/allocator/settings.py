@@ -7,7 +7,7 @@ since torch 1.10; what differs by version stands beside the setting.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from oomdoctor.units import MIB
 
@@ -18,6 +18,7 @@ LARGE_SEGMENT = 20 * MIB  # for requests above SMALL and below LARGE
 LARGE = 10 * MIB
 ROUND_LARGE = 2 * MIB
 
+Number = TypeVar("Number", int, float)
 _INTERVALS = 16  # of roundup_power2_divisions: one for each power of two from 1 MiB, the last for all above
 
 
@@ -90,24 +91,30 @@ def _next_division(size: int, divisions: int) -> int:
     return -(-size // step) * step if step else 2 * floor
 
 
-def parse(text: str, base: AllocatorSettings | None = None) -> AllocatorSettings:
+def parse(text: str, base: AllocatorSettings = DEFAULTS) -> AllocatorSettings:
     """The settings of a PYTORCH_CUDA_ALLOC_CONF such as `expandable_segments:True,max_split_size_mb:256`.
 
-    Keys that do not matter here are passed over. Raises ValueError where the value of one that does cannot be read.
+    Keys that do not matter here are passed over. Raises ValueError where the value of one that does is none for torch.
     """
-    found = (base or AllocatorSettings())._asdict()
+    found = base._asdict()
     for key, value in _pairs("".join(text.split())):
         if key in ("max_split_size_mb", "max_non_split_rounding_mb", "large_segment_size_mb"):
-            found[key.removesuffix("_mb")] = int(value) * MIB
+            found[key.removesuffix("_mb")] = _within(int(value), 20, 1 << 40) * MIB
         elif key == "garbage_collection_threshold":
-            found[key] = float(value)
+            found[key] = _within(float(value), 0, 1)
         elif key == "per_process_memory_fraction":
-            found["memory_fraction"] = float(value)
+            found["memory_fraction"] = _within(float(value), 0, 1)
         elif key == "expandable_segments":
             found[key] = value == "True"
         elif key == "roundup_power2_divisions":
             found[key] = _parse_divisions(value)
     return AllocatorSettings(**found)
+
+
+def _within(value: Number, least: float, most: float) -> Number:
+    if not least <= value <= most:
+        raise ValueError(f"{value} is not between {least} and {most}")
+    return value
 
 
 def _pairs(text: str) -> Iterator[tuple[str, str]]:
@@ -125,17 +132,25 @@ def _pairs(text: str) -> Iterator[tuple[str, str]]:
 def _parse_divisions(text: str) -> tuple[int, ...]:
     """`4`, or `256:1,512:2,1024:4,>:8`: for requests from so many MiB on, the number of steps."""
     if ":" not in text:
-        return (int(text),) * _INTERVALS
+        return (_power(text),) * _INTERVALS
     found = [0] * _INTERVALS
     last, first = 0, True
     for pair in text.split(","):
         start, _, steps = pair.partition(":")
         if start == ">":  # before torch 2.9 it took the last interval before it as well
-            found[last + 1 :] = [int(steps)] * (_INTERVALS - last - 1)
+            found[last + 1 :] = [_power(steps)] * (_INTERVALS - last - 1)
             continue
-        last = min(int(start).bit_length() - 1, _INTERVALS - 1)
+        last = min(max(1, int(start)).bit_length() - 1, _INTERVALS - 1)
         if first:
-            found[:last] = [int(steps)] * last
+            found[:last] = [_power(steps)] * last
             first = False
-        found[last] = int(steps)
+        found[last] = _power(steps)
     return tuple(found)
+
+
+def _power(text: str) -> int:
+    """A number of steps: a power of two, or 0 for none. Raises ValueError."""
+    steps = _within(int(text), 0, 1 << 20)
+    if steps & (steps - 1):
+        raise ValueError(f"{steps} is no power of two")
+    return steps
