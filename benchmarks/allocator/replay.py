@@ -2,7 +2,7 @@
 
     python benchmarks/allocator/replay.py [SNAPSHOT ...]
 
-Without arguments: the five real snapshots of tests/data/allocator, and the runs of torch's own code there. For each one
+Without arguments: the five real snapshots of tests/data/allocator, and the runs of torch's C++ source there. For each one
 how many addresses of requests, calls to CUDA, segments and blocks are equal, and what was reserved at most: recorded,
 and simulated as it ran and the other way (from an empty card, so that memory from before the recording lies without
 gaps). Last, how long 100,000 random requests take. Exits with 1 where anything differs.
@@ -75,14 +75,14 @@ def row(path: str) -> bool:
 
 
 def torchs_own_code() -> bool:
-    """The histories that torch's own allocator code made from random requests."""
+    """The histories that torch's allocator source made from random requests."""
     with gzip.open(DATA / "histories.json.gz") as file:
         cases = json.load(file)
     found = [retrace(device, settings).agreement for device, settings in _histories(cases)]
     equal = sum(agreement.allocs[0] for agreement in found)
     total = sum(agreement.allocs[1] for agreement in found)
     whole = sum(agreement.whole for agreement in found)
-    print(f"\nrandom histories of torch's own code: {whole} of {len(cases)} equal, {equal} of {total} addresses")
+    print(f"\nrandom histories of torch's source: {whole} of {len(cases)} equal, {equal} of {total} addresses")
     return whole == len(cases)
 
 

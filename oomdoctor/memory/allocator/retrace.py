@@ -238,11 +238,18 @@ class _Run:
         idle = self._idle()
         if released == list(idle):
             self.device.empty_cache()
-        elif self.settings.max_split_size is None or entry is None or entry.action not in ("alloc", "oom"):
+        elif not self._foreseen or entry is None or entry.action not in ("alloc", "oom"):
             for address in released:
                 if address in idle:
                     self._give_back(idle[address])
         return True
+
+    @property
+    def _foreseen(self) -> bool:
+        """Whether the simulator itself can tell what less than everything is given back."""
+        settings = self.settings
+        collects = settings.garbage_collection_threshold > 0 and settings.allowed_bytes is None
+        return settings.max_split_size is not None and not collects
 
     def _give_back(self, block: Block) -> None:
         if block.area is None:
