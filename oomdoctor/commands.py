@@ -246,6 +246,24 @@ def _gpu(chosen: Namespace, lang: str) -> int:
     return DONE
 
 
+def _snapshot(chosen: Namespace, lang: str) -> int:
+    """What an allocator snapshot says."""
+    from oomdoctor.autopsy import examine_snapshot
+    from oomdoctor.sources.snapshot import read_snapshot
+
+    autopsy = examine_snapshot(read_snapshot(chosen.file))
+    if chosen.json:
+        from oomdoctor.report.snapshot_json import snapshot_document
+
+        print_json(snapshot_document(autopsy, chosen.file, lang))
+    else:
+        from oomdoctor.report.page import Page
+        from oomdoctor.report.snapshot import snapshot_section
+
+        snapshot_section(Page(console_of(chosen), lang), autopsy)
+    return DONE
+
+
 def _schema(chosen: Namespace, lang: str) -> int:
     print_json(document.schema(), indent=2)
     return DONE
@@ -316,6 +334,7 @@ _COMMANDS: dict[str | None, Callable[[Namespace, str], int]] = {
     "bill": _bill,
     "plan": _plan,
     "gpu": _gpu,
+    "snapshot": _snapshot,
     "resume": _resume,
     "schema": _schema,
     "rules": _rules,

@@ -17,6 +17,7 @@ WITHOUT_EFFECT: Mapping[str, tuple[str, ...]] = {
     "bill": ("full", "prefer"),
     "plan": (),
     "gpu": ("full", "prefer", "run", "set"),
+    "snapshot": ("full", "prefer", "run", "set"),
     "resume": (),
     "schema": ("full", "prefer", "run", "set"),
     "rules": ("full", "prefer", "run", "set"),
@@ -112,6 +113,8 @@ def _arguments(command: argparse.ArgumentParser, name: str, words: Words) -> Non
     command.add_argument("--from-log", default=argparse.SUPPRESS, help=argparse.SUPPRESS)  # refused, in plain words
     if name in ("bill", "plan"):
         command.add_argument("cards", nargs="+" if name == "bill" else 1, metavar="CARD.yaml", help=words("card"))
+    if name == "snapshot":
+        command.add_argument("file", metavar="FILE", help=words("snapshot"))
     if name == "rules":
         command.add_argument("action", choices=("list", "show", "lint"), help=words("rules_action"))
         command.add_argument("target", nargs="?", metavar="ID|DIR", help=words("rules_target"))

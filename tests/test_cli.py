@@ -243,6 +243,7 @@ EVERY_COMMAND = {
     "bill": ("bill", CARD),
     "plan": ("plan", CARD),
     "gpu": ("gpu",),
+    "snapshot": ("snapshot", ROOT / "tests" / "data" / "allocator" / "snapshots" / "lm-forward-fp32-128.json.gz"),
     "resume": ("resume",),
     "schema": ("schema",),
     "rules": ("rules", "list"),
