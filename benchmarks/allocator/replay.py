@@ -3,9 +3,9 @@
     python benchmarks/allocator/replay.py [SNAPSHOT ...]
 
 Without arguments: the five real snapshots of tests/data/allocator, and the runs of torch's C++ source there. For each
-one how many addresses of requests, calls to CUDA, segments and blocks are equal, and what was reserved at most: recorded,
-and simulated as it ran and the other way (from an empty card, so that memory from before the recording lies without
-gaps). Last, how long 100,000 random requests take. Exits with 1 where anything differs.
+one how many addresses of requests, calls to CUDA, segments and blocks are equal, and what was reserved at most:
+recorded, and simulated as it ran and the other way (from an empty card, so that memory from before the recording lies
+without gaps). Last, how long 100,000 random requests take. Exits with 1 where anything differs.
 """
 
 from __future__ import annotations
