@@ -6,7 +6,7 @@ import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import NamedTuple
 
 from oomdoctor import knowledge
@@ -47,7 +47,7 @@ class Recurring:
             return False
         told = self._told.get(_writer(lines[first]), Told([], []))
         before = told.kinds[bisect_left(told.places, first - BEFORE) : bisect_left(told.places, first)]
-        usual = {kind for kind, count in Counter(before).items() if count >= ENOUGH and _is_progress(kind)}
+        usual = {kind for kind, count in Counter(before).items() if count >= ENOUGH and kind in self._progress}
         return bool(usual) and self._come_again(usual, {*self._heads[:first]} - usual - {""}, told, last)
 
     def _come_again(self, usual: set[str], beginning: set[str], told: Told, last: int) -> bool:
@@ -83,6 +83,12 @@ class Recurring:
                 kinds.append(_kind(line.text))
         return told
 
+    @cached_property
+    def _progress(self) -> set[str]:
+        """The kinds of lines that tell of progress."""
+        kinds = {kind for told in self._told.values() for kind in told.kinds}
+        return set(filter(_is_progress, kinds))
+
 
 def _writer(line: Line) -> Writer:
     return line.rank, line.writer
@@ -101,4 +107,12 @@ def _start(text: str) -> str:
 
 def _is_progress(text: str) -> bool:
     lower = text[:LONGEST].lower()
-    return any(word in lower for word in knowledge.lookup("story/recurring.progress")["words"])
+    for word in _words():  # noqa: SIM110  `any` takes twice as long, and this runs for each line
+        if word in lower:
+            return True
+    return False
+
+
+@cache
+def _words() -> tuple[str, ...]:
+    return tuple(knowledge.lookup("story/recurring.progress")["words"])
