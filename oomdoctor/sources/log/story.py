@@ -12,6 +12,7 @@ from oomdoctor.sources.log.course import course_of
 from oomdoctor.sources.log.failures import Failure, find_failures
 from oomdoctor.sources.log.phases import phase_of_frames, phase_of_words
 from oomdoctor.sources.log.progress import framework_of, is_alone, step_at, world_size
+from oomdoctor.sources.log.recurring import Recurring
 from oomdoctor.sources.log.sheet import Sheet
 from oomdoctor.sources.log.signatures import Hit, compiled
 from oomdoctor.sources.log.survival import is_survived, survived_marks
@@ -41,7 +42,8 @@ def _judged(sheet: Sheet, failures: Sequence[Failure]) -> list[Failure]:
     if not failures:
         return []
     course = course_of(sheet.lines, min(hit.first for failure in failures for hit in failure.hits))
-    return [failure._replace(survived=is_survived(sheet, course, failure)) for failure in failures]
+    recurring = Recurring(sheet)
+    return [failure._replace(survived=is_survived(sheet, course, recurring, failure)) for failure in failures]
 
 
 def _counting(failures: Sequence[Failure]) -> Failure | None:

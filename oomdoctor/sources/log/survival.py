@@ -11,8 +11,8 @@ from typing import Any
 from oomdoctor.sources.log.course import Course, marks
 from oomdoctor.sources.log.failures import Failure
 from oomdoctor.sources.log.figures import whole
-from oomdoctor.sources.log.progress import is_alone, may_fit
-from oomdoctor.sources.log.recurring import goes_on_as_before
+from oomdoctor.sources.log.progress import may_fit
+from oomdoctor.sources.log.recurring import Recurring
 from oomdoctor.sources.log.sheet import Sheet
 from oomdoctor.sources.log.signatures import Hit
 
@@ -20,25 +20,19 @@ LONGEST = 2000  # characters of a line that are looked at: the words stand at it
 ABOVE = 8  # lines of a banner
 
 
-def is_survived(sheet: Sheet, course: Course, failure: Failure) -> bool:
+def is_survived(sheet: Sheet, course: Course, recurring: Recurring, failure: Failure) -> bool:
     """Whether the program went on after each message of the failure."""
-    return all(_hit_is_survived(sheet, course, hit) for hit in failure.hits)
+    return all(_hit_is_survived(sheet, course, recurring, hit) for hit in failure.hits)
 
 
-def _hit_is_survived(sheet: Sheet, course: Course, hit: Hit) -> bool:
+def _hit_is_survived(sheet: Sheet, course: Course, recurring: Recurring, hit: Hit) -> bool:
     if hit.entry.get("survivable"):
         return course.goes_on(hit.last) or not course.ends_badly(hit.last)
     message = sheet.lines[hit.first : hit.last + 1]
     after = sheet.lines[hit.last : hit.last + 5]
     if any(_says_so("line", line.text) for line in message) or any(_says_so("after", line.text) for line in after):
         return True
-    return course.goes_on(hit.last) or _goes_on_alone(sheet, hit)
-
-
-def _goes_on_alone(sheet: Sheet, hit: Hit) -> bool:
-    """Whether the same process printed its progress again. Where ranks cannot be told apart, the others may have."""
-    told_apart = sheet.lines[hit.first].rank is not None or is_alone(sheet)
-    return told_apart and goes_on_as_before(sheet.lines, hit.first, hit.last)
+    return course.goes_on(hit.last) or recurring.goes_on(hit.first, hit.last)
 
 
 @lru_cache(maxsize=256)  # where messages stand close together, each looks at the same lines
