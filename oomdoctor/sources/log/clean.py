@@ -22,7 +22,7 @@ _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]{0,400}(?:\x07|\x
 _TAG = re.compile(r"</?(?:span|pre|code|div|br|font|strong|b|a|p|td|tr|th|progress|body|html)\b[^<>]{0,300}>")
 _CONTROL = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160), 0x200B, 0xFEFF])
 # torch 2.3 writes the index of the card as a raw byte: it is an int8, which C++ prints as a character.
-_RAW_INDEX = re.compile(r"(GPU )([\x00-\x1f])( has a total capac)")
+_RAW_INDEX = re.compile(r"([GNX]PU )([\x00-\x1f])( has a total capac)")
 # A progress bar, and text that another writer put behind it on the same line.
 _GLUED = re.compile(r"((?:it|s|step|examples|batch|ba|B|tok)/(?:s|it|step|batch)(?:, [^\]\r\n]{0,150})?\])(?=\S)")
 _SIDES = ("│", "┃")
@@ -168,7 +168,7 @@ def _from_json(row: str) -> str | None:
 
 def _unwrapped(number: int, piece: str, habits: Sequence[re.Pattern[str]]) -> list[Line]:
     """The clean lines of one piece: two where another writer's text is glued to a progress bar."""
-    if "GPU " in piece and " has a total capac" in piece:
+    if "PU " in piece and " has a total capac" in piece:
         piece = _RAW_INDEX.sub(lambda found: f"{found[1]}{ord(found[2])}{found[3]}", piece)
     parts = [piece]
     if ("/s" in piece or "/it" in piece) and (found := _GLUED.search(piece[:2000])) is not None:

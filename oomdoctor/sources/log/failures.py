@@ -142,8 +142,7 @@ def _keys_agree(one: Key, two: Key) -> bool:
 
 def _joined(one: Failure, two: Failure) -> Failure:
     better = two.traceback if _decides(two.traceback) > _decides(one.traceback) else one.traceback
-    richer = two.hit if len(two.hit.fields) > len(one.hit.fields) and not one.hit.processes else None
-    hits = (richer, *one.hits) if richer else (*one.hits, *two.hits)
+    hits = (two.hit, *one.hits) if _tells_more(two.hit, one.hit) else (*one.hits, *two.hits)
     return one._replace(
         hits=hits,
         key=one.key or two.key,
@@ -151,6 +150,11 @@ def _joined(one: Failure, two: Failure) -> Failure:
         fields={**two.fields, **one.fields},
         proof={**two.proof, **one.proof},
     )
+
+
+def _tells_more(two: Hit, one: Hit) -> bool:
+    """Whether a later message of a failure is the one to show: it is surer, or has more figures."""
+    return two.certainty > one.certainty or (len(two.fields) > len(one.fields) and not one.processes)
 
 
 def _decides(traceback: Traceback) -> tuple[bool, bool]:

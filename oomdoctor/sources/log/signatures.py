@@ -6,7 +6,8 @@ An entry has
 - anchors: literals; one of them must stand in the log before any pattern is tried.
 - message or line: the pattern. A `message` is matched against the text without any white space (spaces in the pattern
   are for the reader), so that hard-wrapped messages match too; a `line` is an ordinary pattern on one clean line.
-  `{name:size}`, `{name:int}` and `{name:gib}` name the fields that they fill, see FIELDS.
+  `{name:size}` (a number and its unit), `{name:short}` (`6.48G` of XLA), `{name:int}` and a bare number of a unit
+  (`{name:kib}`, `mib`, `gib`) name the fields that they fill, see FIELDS.
 - more: patterns for further fields, matched like messages in the lines around.
 - process, own: patterns for the processes that the message lists, and for this process among them.
 - certainty: high (the message says it), medium (a process was killed; the default), low (it may be something else).
@@ -33,7 +34,7 @@ from oomdoctor.case import EMPTY, Holder
 from oomdoctor.sources.log.figures import number, whole
 from oomdoctor.sources.log.search import merged
 from oomdoctor.sources.log.sheet import Sheet
-from oomdoctor.units import GIB, parse_size
+from oomdoctor.units import GIB, KIB, MIB, parse_size
 
 # Name in a pattern -> field of the crash. A trailing digit tells alternatives of one field apart.
 FIELDS = {
@@ -49,9 +50,13 @@ FIELDS = {
 }
 _TYPES = {
     "size": r"\d[\d.,]{0,24}+(?: )?(?:bytes|[KMGTP]i?B|[KMGT]i|B(?![a-z]))",
+    "short": r"\d[\d.]{0,24}+[KMGT]",
     "int": r"\d[\d,]{0,24}",
     "gib": r"\d[\d.]{0,24}",
+    "mib": r"\d[\d.]{0,24}",
+    "kib": r"\d[\d.]{0,24}",
 }
+_UNITS = {"gib": GIB, "mib": MIB, "kib": KIB}
 _FIELD = re.compile(r"\{([a-z]+)(\d?):([a-z]+)\}")
 # NVML says 2^64-1 where it has no figure (WSL, Windows): printed as 17179869184.00 GiB. No card has an exbibyte.
 NO_FIGURE = 2**60
@@ -196,13 +201,13 @@ def _fields(groups: Mapping[str, str]) -> dict[str, int]:
 def _value(text: str, kind: str) -> int | None:
     if kind == "int":
         return whole(text)
-    value = _gib(text) if kind == "gib" else _size(text)
+    value = _counted(text, _UNITS[kind]) if kind in _UNITS else _size(text)
     return value if value is not None and value < NO_FIGURE else None
 
 
-def _gib(text: str) -> int | None:
+def _counted(text: str, unit: int) -> int | None:
     value = number(text)
-    return None if value is None else round(value * GIB)
+    return None if value is None else round(value * unit)
 
 
 @lru_cache(maxsize=1024)  # a message has some seven sizes, and entries that read the same message read them again

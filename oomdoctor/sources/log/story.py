@@ -18,6 +18,7 @@ from oomdoctor.sources.log.signatures import Hit, compiled
 from oomdoctor.sources.log.survival import is_survived, survived_marks
 
 TEXT_LIMIT = 2000
+MOST_HITS = 8  # messages of one failure that are asked for its phase
 CONFIDENCE = {3: "high", 2: "medium", 1: "low"}
 # Phases in which no training step has begun yet.
 BEFORE_TRAINING = {"model_load", "to_device", "engine_init", "data_preprocessing", "kv_cache_init"}
@@ -140,13 +141,15 @@ def _phase(sheet: Sheet, failure: Failure) -> tuple[str, int | None]:
     phase, frame = phase_of_frames(failure.traceback.frames)
     if frame is not None and phase != "unknown":
         return phase, failure.traceback.line_of(frame)
-    hit = failure.hit
-    for word in hit.entry.get("words", ()):
-        if compiled(word["find"], False).search(_around(sheet, hit)):
-            return word["phase"], hit.first
-    if "phase" in hit.entry:
-        return hit.entry["phase"], hit.first
-    return phase_of_words(sheet.lines, hit.first)
+    hits = failure.hits[:MOST_HITS]
+    around = "\n".join(_around(sheet, hit) for hit in hits)
+    for word in (word for hit in hits for word in hit.entry.get("words", ())):
+        if compiled(word["find"], False).search(around):
+            return word["phase"], failure.hit.first
+    for hit in hits:
+        if "phase" in hit.entry:
+            return hit.entry["phase"], hit.first
+    return phase_of_words(sheet.lines, failure.hit.first)
 
 
 def _around(sheet: Sheet, hit: Hit) -> str:
