@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
-from functools import cache
+from collections.abc import Iterable, Iterator, Sequence
 
-from oomdoctor.sources.log.figures import process
 from oomdoctor.sources.log.lines import Line
+from oomdoctor.sources.log.prefixes import Habits, habits_of, without_prefixes
 from oomdoctor.sources.log.sieve import Region
 from oomdoctor.sources.log.thin import thinned
+from oomdoctor.sources.log.wraps import rejoined
 
 # A line is cut into pieces of this many characters. Messages and command lines are far shorter; what is longer is a
 # dump that nobody reads, and a regular expression must never meet a line of a gigabyte.
 PIECE = 16_000
 # Carriage returns of one line that are all kept; of more, only the last of each run of progress bars is.
 FEW_BARS = 16
+LONGEST_RECORD = 256 * 1024  # characters of a record that is read: collectors cut theirs at that
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]{0,400}(?:\x07|\x1b\\)|[@-Z\\-_=>])")
 _TAG = re.compile(r"</?(?:span|pre|code|div|br|font|strong|b|a|p|td|tr|th|progress|body|html)\b[^<>]{0,300}>")
@@ -26,40 +27,6 @@ _RAW_INDEX = re.compile(r"([GNX]PU )([\x00-\x1f])( has a total capac)")
 # A progress bar, and text that another writer put behind it on the same line.
 _GLUED = re.compile(r"((?:it|s|step|examples|batch|ba|B|tok)/(?:s|it|step|batch)(?:, [^\]\r\n]{0,150})?\])(?=\S)")
 _SIDES = ("│", "┃")
-
-_TIME = r"\d{4}-\d\d-\d\d[T _-]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
-_LEVEL = r"(?:DEBUG|INFO|SUCCESS|WARN|WARNING|ERROR|CRITICAL|FATAL|TRACE)"
-# Each takes off one wrapper at the start of a line; `rank` and `writer` name who wrote it. Tried again until none fits.
-# The first word says with which characters it can begin: 0 any digit, A any capital, a any small letter.
-_PREFIXES: tuple[tuple[str, str], ...] = (
-    ("[", r"\[(?:rank|default)(?P<rank>\d+)\]:? ?"),
-    ("[", r"\[1,(?:mpirank:)?(?P<rank>\d+)(?:,[\w-]{1,40})?\]<std(?:err|out)>: ?"),
-    ("[", rf"\[{_LEVEL}\] \[[A-Za-z][\w-]{{0,40}}\] ?"),
-    ("(", r"\((?:[\w.:/-]+ ){0,3}rank=(?P<rank>\d{1,6})[^()]{0,60}\) ?"),
-    ("(", r"\((?:[^()\n]{0,80}? )?(?P<writer>pid=\d+)(?:, ?[^()\n]{0,80})?\) ?"),
-    ("0", r"(?P<writer>\d{1,3}(?:\.\d{1,3}){3}): "),
-    ("0Aa", r"(?P<writer>[\w.-]{1,80}[-_]\d{1,9}) {1,20}\| "),
-    ("[", r"\[\d{2,9}\] (?=\S|  )"),
-    ("0", rf"{_TIME} (?:stdout|stderr) [FP] "),
-    ("[0", rf"\[?{_TIME}\]?(?=[ \t|]|$)[ \t]?(?:- (?={_LEVEL}))?"),
-    ("[", rf"\[{_LEVEL}\|[^\]\n]{{1,80}}\] "),
-    (">", r">> (?=\S|  )"),
-    ("|", rf"\| *{_LEVEL} *\| *(?:[\w.<>-]{{1,80}}(?::[\w<>-]{{1,80}}:\d+ - | *\| ?))?"),
-    ("A", rf"{_LEVEL} +\| +{_TIME} +\| +[\w.<>:-]{{1,120}} - "),
-    ("A", rf"{_LEVEL} \d\d-\d\d \d\d:\d\d:\d\d (?:\[[^\]\n]{{1,80}}\]|[\w./-]{{1,80}}:\d+\]) ?"),
-    ("0", rf"\d\d/\d\d/\d{{4}} \d\d:\d\d:\d\d - {_LEVEL} - [\w.]{{1,80}} - "),
-    ("A", rf"{_LEVEL} - [\w.]{{1,80}} - "),
-    ("A", r"[A-Z][a-z]{2} \d{1,2}, \d{4}, \d{1,2}:\d\d:\d\d [AP]M[\t ]{1,9}[A-Z]{1,20}[\t ]{1,9}"),
-    ("A", r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [\w.-]{1,80} (?=[\w./-]{1,80}(?:\[\d+\])?: )"),
-    ("[", r"\[[EWIF]\d{3,4} [\d:.]+(?: \d+)? [\w./-]+:\d+\] "),
-    ("0A", r"(?:\d{1,3}: )?(?:Error: )?(?=\[(?:rank|default)\d+\])"),
-)
-# Wrappers that look like ordinary text, so they are taken off only where most lines have them.
-_MAJORITY = [
-    re.compile(r"(?P<rank>\d{1,4}): ?"),  # srun --label
-    re.compile(r"\[(?P<rank>\d{1,3})\] ?"),
-    re.compile(r"[a-z][\w.-]{0,250}\d: "),  # pdsh with host names
-]
 
 
 def clean_lines(regions: Sequence[Region]) -> list[Line]:
@@ -78,11 +45,18 @@ def _lines_of(region: Region) -> Iterator[Line]:
     rows = text.split("\n")
     if rows and not rows[-1]:
         rows.pop()
-    markup, habits = "</span>" in text or "</pre>" in text, _habits(rows)
-    for number, row in zip(numbers, rows, strict=False):
-        pieces = (row,) if not markup and _is_plain(row) else _pieces(row, markup)
-        for piece in pieces:
-            yield from _unwrapped(number, piece, habits)
+    markup = "</span>" in text or "</pre>" in text
+    pieces = [piece for number, row in zip(numbers, rows, strict=False) for piece in _numbered(number, row, markup)]
+    habits = habits_of([text for _, text in pieces])
+    for number, piece in rejoined(pieces, lambda text: without_prefixes(text, habits)[0]):
+        yield from _unwrapped(number, piece, habits)
+
+
+def _numbered(number: int, row: str, markup: bool) -> Iterable[tuple[int, str]]:
+    """The pieces of a row, each with its number."""
+    if not markup and _is_plain(row):
+        return ((number, row),)
+    return ((number, piece) for piece in _pieces(row, markup))
 
 
 def _is_plain(row: str) -> bool:
@@ -102,14 +76,6 @@ def _decoded(data: bytes) -> str:
         except UnicodeDecodeError:
             pass
     return broken
-
-
-def _habits(rows: Sequence[str]) -> tuple[re.Pattern[str], ...]:
-    """Which of the doubtful prefixes most lines have, judged by the last of them."""
-    sample = [row for row in rows[-200:] if row.strip()]
-    if len(sample) < 3:
-        return ()
-    return tuple(prefix for prefix in _MAJORITY if sum(map(bool, map(prefix.match, sample))) >= 0.7 * len(sample))
 
 
 def _pieces(row: str, markup: bool) -> Iterator[str]:
@@ -147,26 +113,41 @@ def _is_bar(part: str) -> bool:
 
 # A traceback that a collector printed as one line, with its line feeds written as two characters.
 _ESCAPED_FRAME = "\\n  File "
-_JSON_KEYS = ("log", "message", "msg", "textPayload", "MESSAGE", "body")
+_JSON_KEYS = ("log", "message", "msg", "textPayload", "MESSAGE", "body", "event", "line")
+_JSON_EXCEPTIONS = ("exception", "exc_info", "traceback", "stack_trace", "stacktrace", "py_callstack")
+_JSON_NESTED = ("jsonPayload", "events", "log", "message", "error", "record")
+_TEXT_KEYS = (*_JSON_KEYS, *_JSON_EXCEPTIONS)
 
 
 def _from_json(row: str) -> str | None:
     """The text of a record of Docker, Kubernetes or a cloud collector; None where the row is none."""
     row = row.strip()
-    if len(row) > 256 * 1024 or not row.endswith("}") or not any(f'"{key}"' in row for key in _JSON_KEYS):
+    if len(row) > LONGEST_RECORD or not row.endswith("}") or not any(f'"{key}"' in row for key in _TEXT_KEYS):
         return None
     try:
         record = json.loads(row)
     except (ValueError, RecursionError):
         return None
-    for key in _JSON_KEYS:
-        text = record.get(key) if isinstance(record, dict) else None
-        if isinstance(text, str):
-            return text.removesuffix("\n")
-    return None
+    text = _text_of(record)
+    return None if text is None else _ANSI.sub("", text).removesuffix("\n")
 
 
-def _unwrapped(number: int, piece: str, habits: Sequence[re.Pattern[str]]) -> list[Line]:
+def _text_of(record: object, depth: int = 2) -> str | None:
+    """The message of a record and the exception beside it, or those of the records in it."""
+    if isinstance(record, list) and depth:
+        return "\n".join(filter(None, (_text_of(part, depth - 1) for part in record))) or None
+    if not isinstance(record, dict):
+        return None
+    said = [record[key] for key in _JSON_KEYS if isinstance(record.get(key), str)]
+    beside = record.get("extraInfo")  # of torchrun's error files
+    more = [part[key] for part in (record, beside) if isinstance(part, dict) for key in _JSON_EXCEPTIONS if key in part]
+    more = [text for text in more if isinstance(text, str)]
+    if said or more:
+        return "\n".join([*said[:1], *more])
+    return next((text for key in _JSON_NESTED if depth and (text := _text_of(record.get(key), depth - 1))), None)
+
+
+def _unwrapped(number: int, piece: str, habits: Habits) -> list[Line]:
     """The clean lines of one piece: two where another writer's text is glued to a progress bar."""
     if "PU " in piece and " has a total capac" in piece:
         piece = _RAW_INDEX.sub(lambda found: f"{found[1]}{ord(found[2])}{found[3]}", piece)
@@ -176,8 +157,8 @@ def _unwrapped(number: int, piece: str, habits: Sequence[re.Pattern[str]]) -> li
     return [_line(number, part, habits) for part in parts]
 
 
-def _line(number: int, part: str, habits: Sequence[re.Pattern[str]]) -> Line:
-    text, rank, writer = _without_prefixes(part, habits)
+def _line(number: int, part: str, habits: Habits) -> Line:
+    text, rank, writer = without_prefixes(part, habits)
     if "│" in text or "┃" in text:
         text = _unboxed(text)
     return Line(number, (text if text.isprintable() else text.translate(_CONTROL)).rstrip(), rank, writer)
@@ -190,40 +171,3 @@ def _unboxed(text: str) -> str:
         return text
     inner = inner[1:-1].rstrip()
     return inner[1:] if inner[:1].isspace() else inner
-
-
-def _without_prefixes(text: str, habits: Sequence[re.Pattern[str]]) -> tuple[str, int | None, str | None]:
-    rank: int | None = None
-    writer: str | None = None
-    for habit in habits:
-        if found := habit.match(text):
-            rank = _rank(found, rank)
-            text = text[found.end() :]
-    for _ in range(6):
-        found = _prefix(text)
-        if found is None:
-            break
-        rank, writer = _rank(found, rank), found.groupdict().get("writer") or writer
-        text = text[found.end() :]
-    return text, rank, writer
-
-
-def _rank(found: re.Match[str], rank: int | None) -> int | None:
-    named = found.groupdict().get("rank")
-    return process(named) if named else rank
-
-
-def _prefix(text: str) -> re.Match[str] | None:
-    for prefix in _prefixes_for(text[:1]):
-        found = prefix.match(text, 0, 400)
-        if found is not None and found.end():
-            return found
-    return None
-
-
-@cache
-def _prefixes_for(first: str) -> tuple[re.Pattern[str], ...]:
-    """The wrappers that can begin with this character."""
-    if first.isascii() and first.isalnum():
-        first = "0" if first.isdigit() else "A" if first.isupper() else "a"
-    return tuple(re.compile(pattern) for starts, pattern in _PREFIXES if first and first in starts)

@@ -52,6 +52,19 @@ def test_a_sample_yields_its_facts(name: str, sample: dict[str, Any]) -> None:
     assert got == sample["expect"]
 
 
+# A run that went well until then, and what a tracker prints after any end.
+BEFORE = "".join(f"{{'loss': {2 - step / 100:.2f}, 'epoch': {step / 50:.2f}}}\n" for step in range(60))
+AFTER = "\nwandb: Waiting for the run to upload\nwandb: Find logs at: ./wandb/offline-run-1/logs\n"
+
+
+@pytest.mark.parametrize(("name", "sample"), SAMPLES)
+def test_a_sample_yields_its_facts_within_a_longer_log(name: str, sample: dict[str, Any]) -> None:
+    crash = crash_of(f"{BEFORE}an ordinary line\n{sample['text']}{AFTER}")
+    assert crash is not None
+    got = {key: getattr(crash, key) for key in sample["expect"]}
+    assert got == sample["expect"]
+
+
 @pytest.mark.parametrize("name", SIGNATURES)
 def test_an_entry_says_all_that_the_reader_needs(name: str) -> None:
     entry = SIGNATURES[name]

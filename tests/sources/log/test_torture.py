@@ -18,7 +18,7 @@ import pytest
 
 from oomdoctor import knowledge
 from oomdoctor.sources import log
-from oomdoctor.sources.log import clean, commandline, patterns, signatures
+from oomdoctor.sources.log import clean, commandline, patterns, prefixes, signatures, wraps
 from oomdoctor.sources.log.clean import clean_lines
 from oomdoctor.sources.log.course import course_of
 from oomdoctor.sources.log.evidence import facts_of
@@ -39,14 +39,14 @@ WHOLE_LIMIT = 1.0
 MADE_AT = 2000  # length of the texts that are made; longer ones repeat them
 # How many characters of a line the reader shows to a pattern, where that is less than a whole piece of a line.
 CUTS = {
-    "clean._PREFIXES": 400, "clean._GLUED": 2000, "frames._FRAMES": 600, "holders._CHOSEN": 4000, "holders._USE": 200,
-    "holders._ROW": 200, "holders._CARD": 200, "infer._SIZE": 300, "phases._FINISHED": 600, "progress._WORDS": 800,
-    "progress._MAY_COUNT": 800, "values._WORDS": 4000,
+    "prefixes._PREFIXES": 400, "clean._GLUED": 2000, "frames._FRAMES": 600,
+    "holders._CHOSEN": 4000, "holders._USE": 200, "holders._ROW": 200, "holders._CARD": 200, "infer._SIZE": 300,
+    "phases._FINISHED": 600, "progress._WORDS": 800, "progress._MAY_COUNT": 800, "values._WORDS": 4000,
 }  # fmt: skip
 # Patterns that are only matched at the beginning of a text.
 ANCHORED = {
     "blocks._YAML", "blocks._ITEM", "blocks._BLANK", "blocks._ASSIGNMENT", "blocks._DOTTED", "blocks._SOURCE",
-    "clean._MAJORITY", "commandline._FLAG", "commandline._OVERRIDE", "frames._FRAMES", "frames._ARROW",
+    "prefixes._MAJORITY", "commandline._FLAG", "commandline._OVERRIDE", "frames._FRAMES", "frames._ARROW",
     "frames._EXCEPTION", "holders._ROW", "holders._CARD", "values._ENUM_REPR", "values._ENUM_NAME", "values._NUMBER",
 }  # fmt: skip
 STORY_CUTS = {"steps": 800, "survived": 2000, "endings": 600, "world": 8000, "memory": 2000}
@@ -104,8 +104,10 @@ def jobs_of_story() -> Iterator[Job]:
 def jobs_of_code() -> Iterator[Job]:
     """The patterns that stand in the modules, found by looking, so that none is forgotten."""
     yield Job("commandline._programs", commandline._programs(), 2 * clean.PIECE)
-    for starts, pattern in clean._PREFIXES:
-        yield Job(f"clean._PREFIXES {starts}", re.compile(pattern), CUTS["clean._PREFIXES"], anchored=True)
+    for starts, pattern in prefixes._PREFIXES:
+        yield Job(f"prefixes._PREFIXES {starts}", re.compile(pattern), CUTS["prefixes._PREFIXES"], anchored=True)
+    for name, pattern in wraps._PATTERNS.items():
+        yield Job(f"wraps {name}", re.compile(pattern), 2 * wraps.WIDEST, anchored=True)
     for module in pkgutil.iter_modules(log.__path__):
         for name, value in vars(importlib.import_module(f"{log.__name__}.{module.name}")).items():
             values = value.values() if isinstance(value, Mapping) else value
