@@ -15,8 +15,9 @@ _LEVEL = r"(?:DEBUG|INFO|SUCCESS|WARN|WARNING|ERROR|CRITICAL|FATAL|TRACE)"
 # Each takes off one wrapper at the start of a line; `rank` and `writer` name who wrote it. Tried again until none fits.
 # The first word says with which characters it can begin: 0 any digit, A any capital, a any small letter.
 _PREFIXES: tuple[tuple[str, str], ...] = (
-    ("[", r"\[(?:rank|default|trainer)(?P<rank>\d+)\]:? ?"),
-    ("[", r"\[1,(?:mpirank:)?(?P<rank>\d+)(?:,[\w-]{1,40})?\]<std(?:err|out)>: ?"),
+    ("[", r"\[rank(?P<rank>\d+)\]:? ?"),
+    ("[", r"\[(?:default|trainer)(?P<rank>\d+)(?:\|\d+)?\]:(?: (?=\S))?"),  # torchrun --tee: no blank of its own
+    ("[", r"\[1,(?:mpirank:)?(?P<rank>\d+)(?:,[\w-]{1,40})?\]<std(?:err|out)>:(?: (?=\S))?"),
     ("[", rf"\[{_LEVEL}\] \[[A-Za-z][\w-]{{0,40}}\] ?"),
     ("(", r"\((?:[\w.:/-]+ ){0,3}rank=(?P<rank>\d{1,6})[^()]{0,60}\) ?"),
     ("(", r"\((?:[\w-]{1,40}, )?rank=(?P<rank>\d{1,6}), pid=\d+(?:, ?[^()\n]{0,60})?\) ?"),
@@ -42,7 +43,7 @@ _PREFIXES: tuple[tuple[str, str], ...] = (
 _MAJORITY = [
     re.compile(r"(?P<rank>\d{1,4}): ?"),  # srun --label
     re.compile(r"\[(?P<rank>\d{1,3})\] ?"),
-    re.compile(r"[a-z][\w.-]{0,250}\d: "),  # pdsh with host names
+    re.compile(r"(?P<writer>[a-z][\w.-]{0,250}\d): "),  # pdsh with host names
 ]
 _SAMPLE = 200  # rows that show whether most have one
 _ROUNDS = 6  # wrappers around one line
@@ -54,6 +55,7 @@ _FRAME = '  File "'
 _FRAMES_LOOKED_AT = 64
 _LEARNED, _LONGEST_LEARNED = 3, 120
 _DIGITS = r"\d+"
+_TIME_OF_DAY = r"\d[:.]\d|\d{6}"
 _RANK_WORDS = ("rank", "trainer", "tp")
 
 
@@ -102,7 +104,10 @@ def _is_known(wrapper: str, known: Habits) -> bool:
 
 
 def _pattern(wrapper: str) -> re.Pattern[str]:
-    """The wrapper with any digits where it has digits; those behind a word for a rank are the rank's."""
+    """The wrapper with any digits where it has digits; those behind a word for a rank are the rank's.
+
+    Without a rank, and without a time, which differs from line to line, it names the writer: a host, a container.
+    """
     numbers = list(re.finditer(_DIGITS, wrapper))
     rank = next((found for found in reversed(numbers) if _is_rank(wrapper, found)), None)
     parts: list[str] = []
@@ -110,7 +115,9 @@ def _pattern(wrapper: str) -> re.Pattern[str]:
     for found in numbers:
         parts += [re.escape(wrapper[at : found.start()]), r"(?P<rank>\d{1,6})" if found is rank else r"\d{1,20}"]
         at = found.end()
-    return re.compile("".join([*parts, re.escape(wrapper[at:])]))
+    pattern = "".join([*parts, re.escape(wrapper[at:])])
+    names_writer = rank is None and re.search(_TIME_OF_DAY, wrapper) is None
+    return re.compile(f"(?P<writer>{pattern})" if names_writer else pattern)
 
 
 def _is_rank(wrapper: str, digits: re.Match[str]) -> bool:
@@ -123,7 +130,7 @@ def without_prefixes(text: str, habits: Habits) -> tuple[str, int | None, str | 
     writer: str | None = None
     for habit in habits.common:
         if found := habit.match(text):
-            rank = _rank(found, rank)
+            rank, writer = _rank(found, rank), found.groupdict().get("writer")
             text = text[found.end() :]
     for _ in range(_ROUNDS):
         found = _first(_prefixes_for(text[:1]), text) or (_first(habits.learned, text) if habits.learned else None)
