@@ -75,6 +75,10 @@ def test_a_traceback_ends_at_its_header_and_belongs_to_its_rank() -> None:
         ("***** Running Evaluation *****", "eval"),
         ("Saving model checkpoint to out/checkpoint-500", "checkpoint_save"),
         (" 12%|█▏  | 120/1000 [20:11<2:28:01, 10.09s/it]", "unknown"),
+        ("Loading weights:  41%|████ | 120/291 [00:01<00:02, Materializing param=model.norm.weight]", "model_load"),
+        ("[INFO] [utils.py:781:see_memory_usage] Before initializing optimizer states", "engine_init"),
+        ("Capturing CUDA graph shapes:  34%|███▍ | 12/35 [00:08<00:16,  1.41it/s]", "engine_init"),
+        ("caching latents.", "data_preprocessing"),
     ],
 )
 def test_without_frames_the_last_words_tell(before: str, phase: str) -> None:
