@@ -19,7 +19,7 @@ from oomdoctor.sources.log.patterns import bare, message
 _BLOCK_LIMIT = 800  # lines: a printed TrainingArguments of 2026 has about 130, axolotl's config about 300
 _COMMAND_HEAD = 600  # characters: the launcher with its flags, and the program
 _JSON_LIMIT = 200_000  # characters: the longest published config.json has about 100 000
-_YAML = re.compile(r"(?P<indent> *)(?:- )?(?P<key>[A-Za-z_][\w.-]*):(?: +(?P<value>.*))?$")
+_YAML = re.compile(r"(?P<indent>[ \t]*)(?:- )?(?P<key>[A-Za-z_][\w.-]*):(?: +(?P<value>.*))?$")
 _ITEM = re.compile(r" *- +(?P<value>[^:]*)$")
 _BLANK = re.compile(r"\s*(?:#.*)?$")
 _ASSIGNMENT = re.compile(r"\s{0,2}[A-Za-z_]\w* ?= ?\S.*$|\s*\{?['\"][A-Za-z_]\w*['\"]: ?\S.*$")

@@ -99,15 +99,20 @@ def _parallelism(known: Mapping[str, Value]) -> Iterator[Inferred]:
 
 
 def _method(known: Mapping[str, Value]) -> Iterator[Inferred]:
-    trained, every = _number(known, "log.trainable_parameters"), _number(known, "log.all_parameters")
+    """The share says it, also where both counts are printed rounded, in millions."""
+    because, unit = "log.all_parameters", 1.0
+    trained, every = _number(known, "log.trainable_parameters"), _number(known, because)
+    if not trained or not every:
+        because, unit = "log.all_millions", 1e6
+        trained, every = _number(known, "log.trainable_millions"), _number(known, because)
     if not trained or not every:
         return
     share = trained / every
-    values = {"trained": int(trained), "all": int(every), "share": share}
+    values = {"trained": round(trained * unit), "all": round(every * unit), "share": share}
     if trained == every:
-        yield "method", "full", "log.all_parameters", _reason("all_trained", **values)
+        yield "method", "full", because, _reason("all_trained", **values)
     elif share < _LORA_SHARE:
-        yield "method", "lora", "log.all_parameters", _reason("few_trained", **values)
+        yield "method", "lora", because, _reason("few_trained", **values)
 
 
 def _packed(known: Mapping[str, Value]) -> Iterator[Inferred]:

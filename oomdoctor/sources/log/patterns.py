@@ -12,6 +12,7 @@ from oomdoctor.case import Value
 from oomdoctor.sources.log.figures import number, whole
 from oomdoctor.sources.log.page import Finding, Page
 from oomdoctor.sources.log.values import clean, typed
+from oomdoctor.units import GIB, parse_size
 
 _MOST = 400  # lines looked at for one pattern: banners repeat once a rank and run, not more
 # Characters of a message that a pattern sees, and of a line in which a prefix may end. Banners are far shorter; an
@@ -108,7 +109,7 @@ def _gib_as_mib(text: str) -> int | None:
 
 
 def _mib(text: str) -> int | None:
-    size = number(text)
+    size = number(text.replace(",", ""))
     return None if size is None else int(size)
 
 
@@ -116,6 +117,34 @@ def _sm(text: str) -> float | None:
     """`120` of `sm_120` is compute capability 12.0."""
     digits = whole(text)
     return None if digits is None else digits / 10
+
+
+def _mib_as_gib(text: str) -> float | None:
+    size = number(text)
+    return None if size is None else round(size / 1024, 4)
+
+
+def _size_as_gib(text: str) -> float | None:
+    """`22016 MiB` of a memory summary."""
+    try:
+        return round(parse_size(text) / GIB, 4)
+    except ValueError:
+        return None
+
+
+def _slurm_as_gib(text: str) -> float | None:
+    """`64G`; Slurm counts in MiB where no unit is given."""
+    return _size_as_gib(text if text[-1:].isalpha() else f"{text}M")
+
+
+def _millions(text: str) -> float | None:
+    """`654 M`, `6.7B`, `20.0 K` and a plain number, in millions."""
+    factor = _OF_A_MILLION.get(text[-1:], None)
+    count = number(text[:-1].strip() if factor is not None else text)
+    return None if count is None else round(count * (1e-6 if factor is None else factor), 6)
+
+
+_OF_A_MILLION = {"K": 1e-3, "M": 1.0, "B": 1e3, "T": 1e6}
 
 
 def _list_length(text: str) -> int:
@@ -128,4 +157,8 @@ _READERS: Mapping[str, Callable[[str], int | float | None]] = {
     "mib": _mib,
     "sm": _sm,
     "list_length": _list_length,
+    "mib_as_gib": _mib_as_gib,
+    "size_as_gib": _size_as_gib,
+    "slurm_as_gib": _slurm_as_gib,
+    "millions": _millions,
 }
