@@ -66,11 +66,11 @@ def lookup(path: str) -> Any:
 
 
 def compile_all(rules: os.PathLike[str], out: os.PathLike[str]) -> None:
-    """Write each section of a rules folder to OUT as JSON. Raises BadRules."""
+    """Write each section of a rules folder to OUT as JSON, without samples, which only tests read. Raises BadRules."""
     for section in sorted(os.listdir(rules)):
         folder = os.path.join(rules, section)
         if os.path.isdir(folder):
-            _store(os.path.join(out, f"{section}.json"), compile_section(folder))
+            _store(os.path.join(out, f"{section}.json"), _without_samples(compile_section(folder)))
 
 
 def compile_section(folder: str) -> dict[str, Any]:
@@ -84,6 +84,13 @@ def compile_section(folder: str) -> dict[str, Any]:
                 raise BadRules(f"{path}: the id {name!r} is there twice in {folder}")
             entries[name] = entry
     return entries
+
+
+def _without_samples(entries: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: {key: value for key, value in entry.items() if key != "samples"} if isinstance(entry, dict) else entry
+        for name, entry in entries.items()
+    }
 
 
 def _entries_of(path: str) -> dict[str, Any]:

@@ -49,6 +49,7 @@ def test_the_wheel_is_typed_and_carries_rules_and_licence_and_no_tests(wheel: Pa
     compiled = {name for name in names if name.startswith("oomdoctor/_rules/")}
     sections = [folder.name for folder in (ROOT / "rules").iterdir() if folder.is_dir()]
     assert compiled == {f"oomdoctor/_rules/{section}.json" for section in sections}
+    assert not any(b'"samples":' in zipfile.ZipFile(wheel).read(name) for name in compiled)
     assert {name.partition("/")[0] for name in names} <= {"oomdoctor", wheel.name.partition("-py3")[0] + ".dist-info"}
 
 

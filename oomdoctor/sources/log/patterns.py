@@ -139,7 +139,7 @@ def _slurm_as_gib(text: str) -> float | None:
 
 def _millions(text: str) -> float | None:
     """`654 M`, `6.7B`, `20.0 K` and a plain number, in millions."""
-    factor = _OF_A_MILLION.get(text[-1:], None)
+    factor = _OF_A_MILLION.get(text[-1:])
     count = number(text[:-1].strip() if factor is not None else text)
     return None if count is None else round(count * (1e-6 if factor is None else factor), 6)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -13,31 +13,32 @@ from oomdoctor.sources.log.figures import process
 _TIME = r"\d{4}-\d\d-\d\d[T _-]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
 _LEVEL = r"(?:DEBUG|INFO|SUCCESS|WARN|WARNING|ERROR|CRITICAL|FATAL|TRACE)"
 # Each takes off one wrapper at the start of a line; `rank` and `writer` name who wrote it. Tried again until none fits.
-# The first word says with which characters it can begin: 0 any digit, A any capital, a any small letter.
-_PREFIXES: tuple[tuple[str, str], ...] = (
-    ("[", r"\[rank(?P<rank>\d+)\]:? ?"),
-    ("[", r"\[(?:default|trainer)(?P<rank>\d+)(?:\|\d+)?\]:(?: (?=\S))?"),  # torchrun --tee: no blank of its own
-    ("[", r"\[1,(?:mpirank:)?(?P<rank>\d+)(?:,[\w-]{1,40})?\]<std(?:err|out)>:(?: (?=\S))?"),
-    ("[", rf"\[{_LEVEL}\] \[[A-Za-z][\w-]{{0,40}}\] ?"),
-    ("(", r"\((?:[\w.:/-]+ ){0,3}rank=(?P<rank>\d{1,6})[^()]{0,60}\) ?"),
-    ("(", r"\((?:[\w-]{1,40}, )?rank=(?P<rank>\d{1,6}), pid=\d+(?:, ?[^()\n]{0,60})?\) ?"),
-    ("(", r"\((?:[^()\n]{0,80}? )?(?P<writer>pid=\d+)(?:, ?[^()\n]{0,80})?\) ?"),
-    ("0", r"(?P<writer>\d{1,3}(?:\.\d{1,3}){3}): "),
-    ("0Aa", r"(?P<writer>[\w.-]{1,80}[-_]\d{1,9}) {1,20}\| "),
-    ("[", r"\[\d{2,9}\] (?=\S|  )"),
-    ("0", rf"{_TIME} (?:stdout|stderr) [FP] "),
-    ("[0", rf"\[?{_TIME}\]?(?=[ \t|]|$)[ \t]?(?:- (?={_LEVEL}))?"),
-    ("[", rf"\[{_LEVEL}\|[^\]\n]{{1,80}}\] "),
-    (">", r">> (?=\S|  )"),
-    ("|", rf"\| *{_LEVEL} *\| *(?:[\w.<>-]{{1,80}}(?::[\w<>-]{{1,80}}:\d+ - | *\| ?))?"),
-    ("A", rf"{_LEVEL} +\| +{_TIME} +\| +[\w.<>:-]{{1,120}} - "),
-    ("A", rf"{_LEVEL} \d\d-\d\d \d\d:\d\d:\d\d (?:\[[^\]\n]{{1,80}}\]|[\w./-]{{1,80}}:\d+\]) ?"),
-    ("0", rf"\d\d/\d\d/\d{{4}} \d\d:\d\d:\d\d - {_LEVEL} - [\w.]{{1,80}} - "),
-    ("A", rf"{_LEVEL} - [\w.]{{1,80}} - "),
-    ("A", r"[A-Z][a-z]{2} \d{1,2}, \d{4}, \d{1,2}:\d\d:\d\d [AP]M[\t ]{1,9}[A-Z]{1,20}[\t ]{1,9}"),
-    ("A", r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [\w.-]{1,80} (?=[\w./-]{1,80}(?:\[\d+\])?: )"),
-    ("[", r"\[[EWIF]\d{3,4} [\d:.]+(?: \d+)? [\w./-]+:\d+\] "),
-    ("0A", r"(?:\d{1,3}: )?(?:Error: )?(?=\[(?:rank|default)\d+\])"),
+# The first word says with which characters it can begin: 0 any digit, A any capital, a any small letter. The second
+# stands in it: where it is missing, the pattern need not be compiled.
+_PREFIXES: tuple[tuple[str, str, str], ...] = (
+    ("[", "[rank", r"\[rank(?P<rank>\d+)\]:? ?"),
+    ("[", "]:", r"\[(?:default|trainer)(?P<rank>\d+)(?:\|\d+)?\]:(?: (?=\S))?"),  # torchrun --tee: no blank of its own
+    ("[", "]<std", r"\[1,(?:mpirank:)?(?P<rank>\d+)(?:,[\w-]{1,40})?\]<std(?:err|out)>:(?: (?=\S))?"),
+    ("[", "] [", rf"\[{_LEVEL}\] \[[A-Za-z][\w-]{{0,40}}\] ?"),
+    ("(", "rank=", r"\((?:[\w.:/-]+ ){0,3}rank=(?P<rank>\d{1,6})[^()]{0,60}\) ?"),
+    ("(", "rank=", r"\((?:[\w-]{1,40}, )?rank=(?P<rank>\d{1,6}), pid=\d+(?:, ?[^()\n]{0,60})?\) ?"),
+    ("(", "pid=", r"\((?:[^()\n]{0,80}? )?(?P<writer>pid=\d+)(?:, ?[^()\n]{0,80})?\) ?"),
+    ("0", ": ", r"(?P<writer>\d{1,3}(?:\.\d{1,3}){3}): "),
+    ("0Aa", " | ", r"(?P<writer>[\w.-]{1,80}[-_]\d{1,9}) {1,20}\| "),
+    ("[", "] ", r"\[\d{2,9}\] (?=\S|  )"),
+    ("0", " std", rf"{_TIME} (?:stdout|stderr) [FP] "),
+    ("[0", "-", rf"\[?{_TIME}\]?(?=[ \t|]|$)[ \t]?(?:- (?={_LEVEL}))?"),
+    ("[", "|", rf"\[{_LEVEL}\|[^\]\n]{{1,80}}\] "),
+    (">", ">> ", r">> (?=\S|  )"),
+    ("|", "|", rf"\| *{_LEVEL} *\| *(?:[\w.<>-]{{1,80}}(?::[\w<>-]{{1,80}}:\d+ - | *\| ?))?"),
+    ("A", " | ", rf"{_LEVEL} +\| +{_TIME} +\| +[\w.<>:-]{{1,120}} - "),
+    ("A", "-", rf"{_LEVEL} \d\d-\d\d \d\d:\d\d:\d\d (?:\[[^\]\n]{{1,80}}\]|[\w./-]{{1,80}}:\d+\]) ?"),
+    ("0", " - ", rf"\d\d/\d\d/\d{{4}} \d\d:\d\d:\d\d - {_LEVEL} - [\w.]{{1,80}} - "),
+    ("A", " - ", rf"{_LEVEL} - [\w.]{{1,80}} - "),
+    ("A", "M", r"[A-Z][a-z]{2} \d{1,2}, \d{4}, \d{1,2}:\d\d:\d\d [AP]M[\t ]{1,9}[A-Z]{1,20}[\t ]{1,9}"),
+    ("A", ": ", r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [\w.-]{1,80} (?=[\w./-]{1,80}(?:\[\d+\])?: )"),
+    ("[", "] ", r"\[[EWIF]\d{3,4} [\d:.]+(?: \d+)? [\w./-]+:\d+\] "),
+    ("0A", "[", r"(?:\d{1,3}: )?(?:Error: )?(?=\[(?:rank|default)\d+\])"),
 )
 # Wrappers that look like ordinary text, so they are taken off only where most lines have them.
 _MAJORITY = [
@@ -133,7 +134,7 @@ def without_prefixes(text: str, habits: Habits) -> tuple[str, int | None, str | 
             rank, writer = _rank(found, rank), found.groupdict().get("writer")
             text = text[found.end() :]
     for _ in range(_ROUNDS):
-        found = _first(_prefixes_for(text[:1]), text) or (_first(habits.learned, text) if habits.learned else None)
+        found = _known(text) or (_first(habits.learned, text) if habits.learned else None)
         if found is None:
             break
         rank, writer = _rank(found, rank), found.groupdict().get("writer") or writer
@@ -146,7 +147,12 @@ def _rank(found: re.Match[str], rank: int | None) -> int | None:
     return process(named) if named else rank
 
 
-def _first(prefixes: Sequence[re.Pattern[str]], text: str) -> re.Match[str] | None:
+def _known(text: str) -> re.Match[str] | None:
+    seen = text[:_SEEN]
+    return _first((_compiled(pattern) for needed, pattern in _prefixes_for(text[:1]) if needed in seen), text)
+
+
+def _first(prefixes: Iterable[re.Pattern[str]], text: str) -> re.Match[str] | None:
     for prefix in prefixes:
         found = prefix.match(text, 0, _SEEN)
         if found is not None and found.end():
@@ -155,8 +161,11 @@ def _first(prefixes: Sequence[re.Pattern[str]], text: str) -> re.Match[str] | No
 
 
 @cache
-def _prefixes_for(first: str) -> tuple[re.Pattern[str], ...]:
+def _prefixes_for(first: str) -> tuple[tuple[str, str], ...]:
     """The wrappers that can begin with this character."""
     if first.isascii() and first.isalnum():
         first = "0" if first.isdigit() else "A" if first.isupper() else "a"
-    return tuple(re.compile(pattern) for starts, pattern in _PREFIXES if first and first in starts)
+    return tuple((needed, pattern) for starts, needed, pattern in _PREFIXES if first and first in starts)
+
+
+_compiled = cache(re.compile)

@@ -104,7 +104,7 @@ def jobs_of_story() -> Iterator[Job]:
 def jobs_of_code() -> Iterator[Job]:
     """The patterns that stand in the modules, found by looking, so that none is forgotten."""
     yield Job("commandline._programs", commandline._programs(), 2 * clean.PIECE)
-    for starts, pattern in prefixes._PREFIXES:
+    for starts, _, pattern in prefixes._PREFIXES:
         yield Job(f"prefixes._PREFIXES {starts}", re.compile(pattern), CUTS["prefixes._PREFIXES"], anchored=True)
     for name, pattern in wraps._PATTERNS.items():
         yield Job(f"wraps {name}", re.compile(pattern), 2 * wraps.WIDEST, anchored=True)
