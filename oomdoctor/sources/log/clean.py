@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from oomdoctor.sources.log.lines import Line
 from oomdoctor.sources.log.prefixes import Habits, habits_of, without_prefixes
@@ -46,14 +46,17 @@ def _lines_of(region: Region) -> Iterator[Line]:
     if rows and not rows[-1]:
         rows.pop()
     markup = "</span>" in text or "</pre>" in text
-    pieces = [
-        (number, piece)
-        for number, row in zip(numbers, rows, strict=False)
-        for piece in ((row,) if not markup and _is_plain(row) else _pieces(row, markup))
-    ]
-    habits = habits_of([piece for _, piece in pieces])
+    pieces = [piece for number, row in zip(numbers, rows, strict=False) for piece in _numbered(number, row, markup)]
+    habits = habits_of([text for _, text in pieces])
     for number, piece in rejoined(pieces, lambda text: without_prefixes(text, habits)[0]):
         yield from _unwrapped(number, piece, habits)
+
+
+def _numbered(number: int, row: str, markup: bool) -> Iterable[tuple[int, str]]:
+    """The pieces of a row, each with its number."""
+    if not markup and _is_plain(row):
+        return ((number, row),)
+    return ((number, piece) for piece in _pieces(row, markup))
 
 
 def _is_plain(row: str) -> bool:
