@@ -34,7 +34,7 @@ from oomdoctor.case import UserError  # noqa: E402
 
 LIMIT = 0.05  # seconds
 PART = 100 * 1024  # bytes that may take as long
-HANGS = 20  # seconds
+HANGS = 20  # seconds of CPU time
 TRIES = 8  # of a slow input, of which the best counts: the machine may be busy
 BATCH = 250  # inputs of a process at a time
 SCREENS = [["--plain"], ["--full", "--plain"], [], ["--full"]]
@@ -76,8 +76,8 @@ def tried(first: int, count: int, whole: float, keep: str) -> Outcome:
 
 
 def _watched(path: str, data: bytes, number: int, whole: float, slowest: dict[int, tuple[float, int]]) -> list[str]:
-    signal.signal(signal.SIGALRM, _hang)
-    signal.alarm(HANGS)
+    signal.signal(signal.SIGPROF, _hang)
+    signal.setitimer(signal.ITIMER_PROF, HANGS)
     try:
         found, is_log = _read(path, data, number, slowest)
         pick = random.Random(-1 - number)
@@ -87,7 +87,7 @@ def _watched(path: str, data: bytes, number: int, whole: float, slowest: dict[in
     except Exception as error:
         return [f"{type(error).__name__}: {error}"[:300]]
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 def _hang(*_: object) -> None:

@@ -53,12 +53,18 @@ def evaluation_above(lines: Sequence[Line], at: int) -> int | None:
     """
     total = _total(lines[at].text)
     for above in range(at - 1, max(-1, at - LOOK_BACK), -1) if total is not None else ():
-        text = lines[above].text[:800]
-        if _evaluates().search(text):
+        is_banner, ends, other = _before_a_bar(lines[above].text[:800])
+        if is_banner:
             return above
-        if _total(text) not in (None, total) or "'eval_" in text or begun(text):
+        if ends or other not in (None, total):
             return None
     return None
+
+
+@lru_cache(maxsize=LOOK_BACK)  # each of several messages looks back over the same lines
+def _before_a_bar(text: str) -> tuple[bool, bool, str | None]:
+    """Of a line above a bar: whether it is the banner of an evaluation, whether nothing above it counts, its total."""
+    return _evaluates(text), "'eval_" in text or begun(text) is not None, _total(text)
 
 
 _BAR_TOTAL = re.compile(r"^[^\w]{0,8}\d{1,3}%\|?[^|]{0,200}\|? *\d{1,12}/(\d{1,12}) \[")
@@ -70,9 +76,15 @@ def _total(text: str) -> str | None:
     return found[1] if found else None
 
 
+def _evaluates(text: str) -> bool:
+    """Whether a line is the banner of an evaluation."""
+    entry = knowledge.lookup("phases/words.evaluating")
+    return may_fit(entry, text.lower()) and _banner_of(entry["find"]).search(text) is not None
+
+
 @cache
-def _evaluates() -> re.Pattern[str]:
-    return re.compile(knowledge.lookup("phases/words.evaluating")["find"])
+def _banner_of(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
 
 
 def _is_glued(lines: Sequence[Line], at: int) -> bool:

@@ -64,7 +64,8 @@ def test_the_step_of_a_line_is_the_one_that_is_looked_up_for_it(gap: int, place:
     assert course_of(lines, at)._step_at(at) == (step[0] if step else None)
 
 
-GATED = {name: entry for name, entry in knowledge.load("story").items() if "holds" in entry}
+ENTRIES = {**knowledge.load("story"), **knowledge.load("phases")}
+GATED = {name: entry for name, entry in ENTRIES.items() if "holds" in entry}
 
 
 @pytest.mark.parametrize("name", GATED)
