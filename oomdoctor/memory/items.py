@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oomdoctor.case import Text
-from oomdoctor.memory import formulas, optimizer, origins, overhead, sharding, trained
+from oomdoctor.memory import evaluation, formulas, optimizer, origins, overhead, sharding, trained, without_backward
 from oomdoctor.memory.job import Job
 from oomdoctor.memory.lines import NOTHING, Line, Range, total
 from oomdoctor.memory.peak import Moment, Step
@@ -81,9 +81,11 @@ def moving(job: Job, step: Step, moment: Moment) -> tuple[Line, ...]:
         source = origins.PASSING if moment.phase in ("eval", "generate") else origins.TRACED
         found.append(_spread("activations", moment.activations, formulas.activations(step, moment), source))
     if moment.kv_cache:
-        found.append(_spread("kv_cache", moment.kv_cache, formulas.kv_cache(job), origins.KV_CACHE))
+        found.append(_spread("kv_cache", moment.kv_cache, without_backward.kv_cache(job, moment), origins.KV_CACHE))
     if moment.logits:
         found.append(_spread("logits", moment.logits, formulas.logits(step, moment), origins.of_logits(job, moment)))
+    if moment.collected:
+        found.append(_collected(job, moment))
     if moment.temporaries:
         source = origins.STEP if moment.phase == "optimizer_step" else origins.TRACED
         found.append(_spread("temporaries", moment.temporaries, formulas.temporaries(step, moment), source))
@@ -93,6 +95,14 @@ def moving(job: Job, step: Step, moment: Moment) -> tuple[Line, ...]:
     if moment.cast:
         found.append(_spread("cast_cache", moment.cast, formulas.cast(job), origins.CAST))
     return tuple(found)
+
+
+def _collected(job: Job, moment: Moment) -> Line:
+    """Predictions kept for the metrics: exact where the size of the evaluation set is known, else a wide range."""
+    kept = evaluation.kept_batches(job)
+    batches = kept.joined if moment.name == "EC" else kept.running
+    size = Range(*(count * evaluation.bytes_of_a_batch(job) for count in batches))
+    return Line("collected_logits", size, without_backward.collected(job, batches.likely), origins.COLLECTED)
 
 
 def outside(job: Job, moment: Moment, others: tuple[Line, ...]) -> tuple[Line, ...]:

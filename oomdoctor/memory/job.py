@@ -12,6 +12,8 @@ from oomdoctor.memory.weights import BYTES, Counts, counts
 
 ZERO = ("zero1", "zero2", "zero3")
 _SHARDED = (*ZERO, "fsdp")
+_FUSED_HEAD = (1, 14)  # TRL: every trainer but PPO's and ORPO's scores tokens without making their logits
+_FUSED_TASKS = (None, "sft", "pretrain", "dpo", "kto", "grpo")
 # Preference training puts the chosen and the rejected answer into one batch (TRL's concatenated_forward).
 _SEQUENCES_PER_SAMPLE = {"dpo": 2, "orpo": 2, "reward": 2}
 _PEFT_TAKES_DTYPE, _PEFT_UPCASTS = (0, 6), (0, 12)  # adapters take the dtype of the weight; autocast_adapter_dtype
@@ -46,6 +48,7 @@ class Job(NamedTuple):
     torch: Version
     transformers: Version
     bitsandbytes: Version
+    trl: Version
 
     @property
     def tokens(self) -> int:
@@ -60,6 +63,23 @@ class Job(NamedTuple):
     def full(self) -> bool:
         """The blocks' own weights are trained."""
         return self.adapters is None
+
+    @property
+    def scores_samples(self) -> bool:
+        """The model's head gives each sample a few numbers; it has no output layer over the vocabulary."""
+        return self.run.task in ("classification", "reward")
+
+    @property
+    def fused_head(self) -> bool:
+        """TRL's own output layer, which hands out log-probabilities and makes no logits."""
+        if self.run.framework != "trl" or self.run.task not in _FUSED_TASKS or self.trl < _FUSED_HEAD:
+            return False
+        return "trl" in self.run.versions or self.run.loss_kernel == "chunked"
+
+    @property
+    def trains_the_head(self) -> bool:
+        """The output layer over the vocabulary has a gradient."""
+        return self.full and self.run.method != "freeze" and not self.scores_samples
 
     @property
     def quantized(self) -> bool:
@@ -108,7 +128,7 @@ def job_of(run: Run, arch: Architecture) -> Job:
     return Job(
         run=run,
         arch=arch,
-        counts=counts(arch),
+        counts=_counts(run, arch),
         batch=(run.per_device_train_batch_size or 1) * _SEQUENCES_PER_SAMPLE.get(run.task or "", 1),
         length=run.max_length or 1,
         shards=max(1, run.gpu_count or 1) if sharded else 1,
@@ -127,7 +147,13 @@ def job_of(run: Run, arch: Architecture) -> Job:
         torch=torch,
         transformers=transformers,
         bitsandbytes=version(run.versions, "bitsandbytes"),
+        trl=version(run.versions, "trl"),
     )
+
+
+def _counts(run: Run, arch: Architecture) -> Counts:
+    found = counts(arch)
+    return found._replace(lm_head=0) if run.task in ("classification", "reward") else found
 
 
 def _upcasts(run: Run) -> bool:
