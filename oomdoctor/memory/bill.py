@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from oomdoctor.case import Architecture, Run
-from oomdoctor.memory import items, passing, trained
+from oomdoctor.memory import items, online, passing, trained
 from oomdoctor.memory.evaluation import evaluation
 from oomdoctor.memory.job import Job, job_of
 from oomdoctor.memory.lines import Bill, Line, PhaseBill, Range, total
@@ -57,6 +57,15 @@ READ: tuple[str, ...] = (
     "generation_num_beams",
     "use_cache",
     "reference_model",
+    "value_model",
+    "reward_model",
+    "num_generations",
+    "max_completion_length",
+    "steps_per_generation",
+    "use_vllm",
+    "vllm_mode",
+    "vllm_gpu_memory_utilization",
+    "vllm_enable_sleep_mode",
     "gpus.memory_mib",
     "gpus.compute_capability",
     "versions.torch",
@@ -122,9 +131,13 @@ def needed(run: Run, arch: Architecture) -> Job:
 
 def _training(job: Job) -> Iterator[PhaseBill]:
     step = step_of(job)
-    loaded = (items.weights(job), items.reference_weights(job))
+    loaded = (items.weights(job), *items.companions(job))
     lasting = (*loaded, items.states(job), *items.buffers(job))
     yield _phase(job, step, loaded, (Moment("L", "model_load"),))
+    if online.generates(job):
+        engine = items.engine(job)
+        yield _phase(job, step, (*lasting, engine), online.moments(job))
+        lasting = (*lasting, *(() if job.run.vllm_enable_sleep_mode else (engine,)), items.rollout_scores(job))
     found = moments(step)
     for phase in ("forward", "loss", "backward", "optimizer_step"):
         yield _phase(job, step, lasting, tuple(moment for moment in found if moment.phase == phase))

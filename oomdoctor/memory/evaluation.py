@@ -53,13 +53,9 @@ def evaluation(job: Job) -> tuple[Moment, ...]:
     if kept.joined.likely:
         found.append(Moment("EC", "eval", collected=kept.joined.likely * bytes_of_a_batch(job)))
     if job.run.predict_with_generate:
-        found += passing.generating(job, "eval", batch * (job.run.generation_num_beams or 1), answer_length(job))
+        sequences, length = batch * (job.run.generation_num_beams or 1), job.run.generation_max_length or job.length
+        found += passing.generating(job, "eval", sequences, job.length, length)
     return tuple(found)
-
-
-def answer_length(job: Job) -> int:
-    """Tokens of a prompt with its answer, where evaluation generates."""
-    return job.run.generation_max_length or job.length
 
 
 def kept_batches(job: Job) -> Kept:

@@ -7,7 +7,7 @@ a number is. The sizes themselves are worked out elsewhere (peak, trained, shard
 from __future__ import annotations
 
 from oomdoctor.case import Text
-from oomdoctor.memory import attention, evaluation, peak, sharding, trained, without_backward
+from oomdoctor.memory import attention, evaluation, online, peak, sharding, trained, without_backward
 from oomdoctor.memory.activations import mlp_width
 from oomdoctor.memory.job import Job
 from oomdoctor.memory.logits import in_words
@@ -26,6 +26,11 @@ def shared(whole: Text, share: float, is_sum: bool = False) -> Text:
 def each_parameter(job: Job, size: int) -> Text:
     """So many bytes for all trained parameters."""
     return _parameters(trained.trainable_parameters(job), size)
+
+
+def of_parts(found: tuple[trained.Part, ...]) -> Text:
+    """So many bytes for these parameters."""
+    return _parameters(sum(part.parameters for part in found), trained.weight_bytes(found))
 
 
 def _parameters(count: int, size: int) -> Text:
@@ -57,6 +62,11 @@ def activations(step: Step, moment: Moment) -> Text:
 
 
 def _kept(step: Step) -> Text:
+    found = _kept_by_one_model(step)
+    return Text("texts/bill.two_models", {"model": found}) if step.job.value_model == "full" else found
+
+
+def _kept_by_one_model(step: Step) -> Text:
     job, share = step.job, sharding.block_share(step.job)
     if job.checkpointing == "full":
         values = {**_stream(job, job.tokens).values, "blocks": job.arch.num_hidden_layers}
@@ -112,6 +122,8 @@ def logits(step: Step, moment: Moment) -> Text:
         return step.loss.formula
     if moment.name == "EL":
         return evaluation.loss_of_a_batch(job).forward_formula
+    if moment.name == "GS":
+        return in_words(moment.tokens, job.arch.vocab_size, online.SCORES)
     if moment.sequences:
         return without_backward.last_logits(job, moment)
     return in_words(job.tokens, job.arch.vocab_size, job.linear_bytes)

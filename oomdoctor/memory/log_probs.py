@@ -8,8 +8,7 @@ accelerate hands the outputs out in fp32. Where a reference runs, it runs while 
 from __future__ import annotations
 
 from oomdoctor.memory.job import Job
-from oomdoctor.memory.logits import Loss, and_chunk, per_logit
-from oomdoctor.memory.versions import Version
+from oomdoctor.memory.logits import Loss, and_chunk, in_words, per_logit
 
 TASKS = ("dpo", "kto", "orpo", "grpo", "ppo")
 TILE_TOKENS, TILE_WORDS = 4096, 32768  # of TRL's fused output layer (TOKEN_CHUNK_SIZE, _CHUNKED_LOGPROB_CHUNK_SIZE)
@@ -25,10 +24,10 @@ def loss_of(job: Job, logit: int) -> Loss:
     V, each = job.arch.vocab_size, handed_out(job, logit)
     new = job.trl >= _SELECTIVE
     if job.run.task == "grpo":
-        return _of_completions(job, V, each)
-    kept, forward, backward = _units(job, new)
-    if new:  # a gradient of rows that are joined again: two tensors from 16 bits, four from the fp32 logits themselves
-        backward = backward - 1 if each == 2 else backward + 1
+        return _of_answers(job, V, each)
+    if job.run.task == "ppo":
+        return _of_rollouts(job, V, each)
+    kept, forward, backward = _selective(job, each) if new else _gathered(job)
     return per_logit(job.tokens, V, kept * each, forward * each, backward * each)
 
 
@@ -37,32 +36,51 @@ def handed_out(job: Job, logit: int) -> int:
     return 4 if job.autocast or job.transformers < _MODEL_UPCASTS else logit
 
 
-def _units(job: Job, new: bool) -> tuple[float, float, float]:
-    """Kept, forward and backward, in logits, as `log_softmax` and `gather` make them."""
-    task = job.run.task
+def _gathered(job: Job) -> tuple[float, float, float]:
+    """Kept, forward and backward, in logits, where log_softmax of all of them is gathered from."""
+    task, compared = job.run.task, job.run.reference_model not in (None, "none")
     if task == "kto":  # chosen and rejected ones are picked out, of policy and reference
-        return 1, 4 if new else 5, 3
+        return 1, 5 if compared else 3, 3
     if task == "orpo":  # the chosen half has a cross entropy as well
         return 1.5, 2.5, 3.5
-    if task == "ppo":  # the outputs are named until the step is over
-        return 2, 4, 4
-    return 1, _dpo_forward(job, job.trl, new), 3
+    return 1, (3 if job.trl >= _MEANS_ALONE else 4) if compared else 2, 3
 
 
-def _dpo_forward(job: Job, trl: Version, new: bool) -> float:
-    if job.run.reference_model in (None, "none"):
-        return 2
-    if new:  # the policy's, the reference's, and two rows of it or the chosen half picked out
-        return 2 + max(0.5, 2 / job.batch)
-    return 3 if trl >= _MEANS_ALONE else 4
+def _selective(job: Job, each: int) -> tuple[float, float, float]:
+    """The same where rows are scored one after the other: 16-bit rows keep their log-softmax, fp32 ones the logits.
+
+    In backward the rows' gradients are joined: two tensors from 16 bits, four beside the fp32 logits themselves.
+    """
+    task, compared, half = job.run.task, job.run.reference_model not in (None, "none"), each == 2
+    if task == "kto":
+        return 1, 4 if compared else 3, 2 if half else 4
+    if task == "orpo":
+        return 1.5, 2.5 if half else 2, 3 if half else 4.5
+    # Beside the policy's, the reference's logits, and two rows of it or the chosen half picked out.
+    return 1, 2 + max(0.5, 2 / job.batch) if compared else 2, 2 if half else 4
 
 
-def _of_completions(job: Job, V: int, each: int) -> Loss:
+def _of_answers(job: Job, V: int, each: int) -> Loss:
     """GRPO: logits of the answers alone, divided by the temperature, and the entropy of some rows at a time."""
-    tokens = job.batch * min(job.length, job.run.max_completion_length or job.length)
-    rows = 3 * min(_ENTROPY_ROWS, tokens) * each * V
+    tokens = job.batch * job.answer
     found = per_logit(tokens, V, each, 2 * each, (2 if each == 2 else 4) * each)
-    return found._replace(
-        forward=found.forward + rows,
-        forward_formula=and_chunk(found.forward_formula, min(_ENTROPY_ROWS, tokens), V, 3 * each),
+    rows, kept = min(_ENTROPY_ROWS, tokens), tokens * V * each * (2 if each == 2 else 1)
+    scoring = kept + 3 * rows * each * V
+    if scoring < found.forward:  # the logits beside themselves, divided
+        return found
+    formula = and_chunk(in_words(tokens, V, kept // (tokens * V)), rows, V, 3 * each)
+    return found._replace(forward=scoring, forward_formula=formula)
+
+
+def _of_rollouts(job: Job, V: int, each: int) -> Loss:
+    """PPO: the logits of prompts and answers have a name until the step is over; only the answers are scored."""
+    tokens, answers = job.tokens, job.batch * job.answer
+    named = in_words(tokens, V, each)
+    rows = each if each == 2 else 0  # log-softmax of 16-bit logits is kept, of fp32 ones the logits themselves
+    return Loss(
+        kept=(tokens * each + answers * rows) * V,
+        forward=(tokens + answers) * each * V,
+        backward=(tokens + 3 * answers) * each * V,
+        forward_formula=and_chunk(named, answers, V, each),
+        formula=and_chunk(named, answers, V, 3 * each),
     )

@@ -15,9 +15,9 @@ STREAMS = 3  # the embeddings, the residual stream and its norm
 IN_MLP = 3  # the activation of the gate, up, and their product
 
 
-def generating(job: Job, phase: str, sequences: int, length: int) -> tuple[Moment, ...]:
-    """generate() within a training run: the prompts' pass, and its last step, with so many tokens in each sequence."""
-    prompt = _prompt(job, sequences * min(job.length, length), sequences)
+def generating(job: Job, phase: str, sequences: int, prompt_length: int, length: int) -> tuple[Moment, ...]:
+    """generate() within a training run: the prompts' pass, and its last step. Lengths in tokens of one sequence."""
+    prompt = _prompt(job, sequences * min(prompt_length, length), sequences)
     every = sequences * length
     last = prompt._replace(name="GE", activations=0, kv_cache=cache(job, every) + growing(job, every), tokens=every)
     return prompt._replace(phase=phase), last._replace(phase=phase)

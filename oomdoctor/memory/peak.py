@@ -91,7 +91,8 @@ def step_of(job: Job) -> Step:
 def _checkpointed(job: Job, whole: int, ends: int) -> tuple[int, int]:
     """What this card's blocks keep until backward, and what running one again adds."""
     kept, again = _of_all_blocks(job, whole, ends)
-    return round(kept * sharding.block_share(job)), again
+    models = 2 if job.value_model == "full" else 1  # the value model runs first, and keeps as much for backward
+    return round(models * kept * sharding.block_share(job)), again
 
 
 def _of_all_blocks(job: Job, whole: int, ends: int) -> tuple[int, int]:

@@ -159,7 +159,7 @@ def test_generating_holds_what_the_bill_says(prompt: int, answer: int) -> None:
         model.generate(rows, attention_mask=mask, max_new_tokens=answer, min_new_tokens=answer, do_sample=False)
     job = job_of(full(torch_dtype="float32", max_length=prompt), tiny.architecture(sizes))
     run = prompt + answer - 1  # tokens; the last one is chosen, and not run
-    moments = passing.generating(job, "eval", 4, run)
+    moments = passing.generating(job, "eval", 4, prompt, run)
     assert max(moment.total for moment in moments) == pytest.approx(counted.phase(), rel=0.03)
 
 
