@@ -56,7 +56,23 @@ FIELDS: Mapping[str, Field] = {
     "eval_accumulation_steps": _COUNT,
     "prediction_loss_only": _FLAG,
     "compute_metrics": _FLAG,
-    "reference_model": _choice("none", "full", "adapter-off"),
+    "preprocess_logits_for_metrics": _FLAG,
+    "batch_eval_metrics": _FLAG,
+    "eval_do_concat_batches": _FLAG,
+    "eval_samples": _COUNT,
+    "predict_with_generate": _FLAG,
+    "generation_max_length": _COUNT,
+    "generation_num_beams": _COUNT,
+    "reference_model": _choice("none", "full", "adapter-off", precomputed="none"),
+    "value_model": _choice("none", "head", "full"),
+    "reward_model": _choice("none", "full"),
+    "num_generations": _COUNT,
+    "max_completion_length": _COUNT,
+    "steps_per_generation": _COUNT,
+    "use_vllm": _FLAG,
+    "vllm_mode": _choice("colocate", "server"),
+    "vllm_gpu_memory_utilization": _NUMBER,
+    "vllm_enable_sleep_mode": _FLAG,
     "parallelism": _choice("none", "dp", "ddp", "zero1", "zero2", "zero3", "fsdp", "device_map"),
     "offload": _choice("none", "optimizer", "params"),
     "host_ram_gib": _NUMBER,
@@ -212,7 +228,8 @@ def nearest(word: str, names: Mapping[str, object] | list[str]) -> list[str]:
 
 def run_of(settings: Mapping[str, Value]) -> Run:
     """The typed Run of a flat mapping of facts. Keys that no Run field takes are left out."""
-    plain = {key: settings[key] for key in settings if key in _RUN_KEYS}
+    plain = {key: settings[log] for log, key in _SAID_IN_LOGS.items() if log in settings}
+    plain |= {key: settings[key] for key in settings if key in _RUN_KEYS}
     lora = {key.partition(".")[2]: value for key, value in settings.items() if key.startswith("lora.")}
     versions = {key.partition(".")[2]: str(value) for key, value in settings.items() if key.startswith("versions.")}
     gpu = {_GPU_KEYS[key]: settings[key] for key in settings if key in _GPU_KEYS}
@@ -225,6 +242,14 @@ def run_of(settings: Mapping[str, Value]) -> Run:
 
 
 _RUN_KEYS = frozenset(key for key in FIELDS if "." not in key)
+# What a log says under a name of its own, where no card does.
+_SAID_IN_LOGS = {
+    "log.num_generations": "num_generations",
+    "log.target_length": "max_completion_length",
+    "log.use_vllm": "use_vllm",
+    "log.vllm_mode": "vllm_mode",
+    "log.vllm_gpu_memory_utilization": "vllm_gpu_memory_utilization",
+}
 _GPU_KEYS = {
     "gpus.count": "gpu_count",
     "gpus.name": "gpu_name",

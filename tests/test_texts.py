@@ -77,7 +77,7 @@ def test_every_line_of_a_bill_has_a_name() -> None:
     """The keys that oomdoctor/memory gives to its lines, wherever they stand as text in its sources."""
     known = {name.removeprefix("line.") for name in knowledge.load("texts") if name.startswith("line.")}
     source = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "oomdoctor" / "memory").glob("*.py")))
-    named = set(re.findall(r'(?:Line|exact|_spread)\(\s*"(\w+)"', source))
+    named = set(re.findall(r'(?:Line|exact|_spread|_companion)\((?:job, )?\s*"(\w+)"', source))
     named |= set(re.findall(r'"(\w+)": \(moment', source)) | {"paged_states", "optimizer_states", "unexplained"}
     assert len(named) > 10
     assert named <= known

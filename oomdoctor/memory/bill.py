@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from oomdoctor.case import Architecture, Run
-from oomdoctor.memory import items, trained, without_training
+from oomdoctor.memory import items, online, passing, trained
+from oomdoctor.memory.evaluation import evaluation
 from oomdoctor.memory.job import Job, job_of
 from oomdoctor.memory.lines import Bill, Line, PhaseBill, Range, total
 from oomdoctor.memory.peak import Moment, Step, moments, step_of
@@ -47,13 +48,31 @@ READ: tuple[str, ...] = (
     "eval_accumulation_steps",
     "prediction_loss_only",
     "compute_metrics",
+    "preprocess_logits_for_metrics",
+    "batch_eval_metrics",
+    "eval_do_concat_batches",
+    "eval_samples",
+    "predict_with_generate",
+    "generation_max_length",
+    "generation_num_beams",
+    "use_cache",
     "reference_model",
+    "value_model",
+    "reward_model",
+    "num_generations",
+    "max_completion_length",
+    "steps_per_generation",
+    "use_vllm",
+    "vllm_mode",
+    "vllm_gpu_memory_utilization",
+    "vllm_enable_sleep_mode",
     "gpus.memory_mib",
     "gpus.compute_capability",
     "versions.torch",
     "versions.transformers",
     "versions.peft",
     "versions.bitsandbytes",
+    "versions.trl",
 )
 # Keys whose absence says more than a guess: the bill then derives them from versions, sharding and dtypes, or takes the
 # dearer of what is usual. Leave a value that is only assumed out of the Run.
@@ -112,21 +131,25 @@ def needed(run: Run, arch: Architecture) -> Job:
 
 def _training(job: Job) -> Iterator[PhaseBill]:
     step = step_of(job)
-    loaded = (items.weights(job), items.reference_weights(job))
+    loaded = (items.weights(job), *items.companions(job))
     lasting = (*loaded, items.states(job), *items.buffers(job))
     yield _phase(job, step, loaded, (Moment("L", "model_load"),))
+    if online.generates(job):
+        engine = items.engine(job)
+        yield _phase(job, step, (*lasting, engine), online.moments(job))
+        lasting = (*lasting, *(() if job.run.vllm_enable_sleep_mode else (engine,)), items.rollout_scores(job))
     found = moments(step)
     for phase in ("forward", "loss", "backward", "optimizer_step"):
         yield _phase(job, step, lasting, tuple(moment for moment in found if moment.phase == phase))
-    evaluation = without_training.evaluation(job)
-    if evaluation:
-        yield _phase(job, step, lasting, (evaluation,))
+    evaluating = evaluation(job)
+    if evaluating:
+        yield _phase(job, step, lasting, evaluating)
 
 
 def _inference(job: Job) -> Iterator[PhaseBill]:
     step, loaded = step_of(job), (items.weights(job),)
     yield _phase(job, step, loaded, (Moment("L", "model_load"),))
-    yield _phase(job, step, loaded, (without_training.inference(job),))
+    yield _phase(job, step, loaded, (passing.inference(job),))
 
 
 def _phase(job: Job, step: Step, lasting: tuple[Line, ...], candidates: tuple[Moment, ...]) -> PhaseBill:

@@ -7,9 +7,10 @@ a number is. The sizes themselves are worked out elsewhere (peak, trained, shard
 from __future__ import annotations
 
 from oomdoctor.case import Text
-from oomdoctor.memory import attention, peak, sharding, trained, without_training
+from oomdoctor.memory import attention, evaluation, online, peak, sharding, trained, without_backward
 from oomdoctor.memory.activations import mlp_width
 from oomdoctor.memory.job import Job
+from oomdoctor.memory.logits import in_words
 from oomdoctor.memory.peak import Moment, Step
 
 
@@ -25,6 +26,11 @@ def shared(whole: Text, share: float, is_sum: bool = False) -> Text:
 def each_parameter(job: Job, size: int) -> Text:
     """So many bytes for all trained parameters."""
     return _parameters(trained.trainable_parameters(job), size)
+
+
+def of_parts(found: tuple[trained.Part, ...]) -> Text:
+    """So many bytes for these parameters."""
+    return _parameters(sum(part.parameters for part in found), trained.weight_bytes(found))
 
 
 def _parameters(count: int, size: int) -> Text:
@@ -43,10 +49,10 @@ def gradients(step: Step, moment: Moment) -> Text:
 
 def activations(step: Step, moment: Moment) -> Text:
     """What is kept for backward at a moment, or what a pass without backward holds."""
-    if moment.name in ("E", "G"):
-        return _passing(step.job, moment)
-    if moment.name == "B6":
-        return _stream(step.job)
+    if moment.name in ("E", "G", "GP"):
+        return without_backward.block(step.job, moment)
+    if moment.name in ("B6", "EL"):
+        return _stream(step.job, moment.tokens or step.job.tokens)
     found = _first_block(step) if moment.name == "B5" else _kept(step)
     if moment.name in ("F", "B0", "B1"):
         found = Text("texts/bill.and_tail", {"before": found, "size": step.tail})
@@ -56,12 +62,17 @@ def activations(step: Step, moment: Moment) -> Text:
 
 
 def _kept(step: Step) -> Text:
+    found = _kept_by_one_model(step)
+    return Text("texts/bill.two_models", {"model": found}) if step.job.value_model == "full" else found
+
+
+def _kept_by_one_model(step: Step) -> Text:
     job, share = step.job, sharding.block_share(step.job)
     if job.checkpointing == "full":
-        values = {**_stream(job).values, "blocks": job.arch.num_hidden_layers}
+        values = {**_stream(job, job.tokens).values, "blocks": job.arch.num_hidden_layers}
         return shared(Text("texts/bill.block_inputs", values), share)
     if job.checkpointing == "selective":
-        block = Text("texts/bill.and_its_input", {"before": _block(step), **_stream(job).values})
+        block = Text("texts/bill.and_its_input", {"before": _block(step), **_stream(job, job.tokens).values})
         return shared(Text("texts/bill.halved", {"whole": _blocks(step, block)}), share)
     return shared(_blocks(step, _block(step)), share)
 
@@ -76,7 +87,11 @@ def _first_block(step: Step) -> Text:
     found = Text("texts/bill.one_block", {"block": _block(step), "tokens": step.job.tokens})
     if step.block.fixed:
         found = Text("texts/bill.and_casts", {"before": found, "size": step.block.fixed})
-    return Text("texts/bill.and_input", {**_stream(step.job).values, "before": found}) if step.again else found
+    return (
+        Text("texts/bill.and_input", {**_stream(step.job, step.job.tokens).values, "before": found})
+        if step.again
+        else found
+    )
 
 
 def _block(step: Step) -> Text:
@@ -92,49 +107,26 @@ def _block(step: Step) -> Text:
     return found
 
 
-def _stream(job: Job) -> Text:
-    """The residual stream of one micro-batch: what goes into a block."""
-    values = {"each": job.residual_bytes, "hidden": job.arch.hidden_size, "tokens": job.tokens}
+def _stream(job: Job, tokens: int) -> Text:
+    """The residual stream: what goes into a block."""
+    values = {"each": job.residual_bytes, "hidden": job.arch.hidden_size, "tokens": tokens}
     return Text("texts/bill.stream", values)
-
-
-def _passing(job: Job, moment: Moment) -> Text:
-    batch = job.run.per_device_eval_batch_size if moment.name == "E" else None
-    tokens = batch * job.length if batch else job.tokens
-    values: dict[str, float] = {"tokens": tokens, "stream": 2 * job.residual_bytes, "each": 3 * job.linear_bytes}
-    return _and_scores(job, Text("texts/bill.in_mlp", {**values, **_widths(job)}), tokens)
 
 
 def logits(step: Step, moment: Moment) -> Text:
     """Logits and what their loss needs."""
     job = step.job
-    values = {"tokens": job.tokens, "words": job.arch.vocab_size, "each": job.linear_bytes}
     if moment.name == "F":
         return step.loss.forward_formula
     if moment.name == "B0":
         return step.loss.formula
-    if moment.name == "G":
-        return Text("texts/bill.last_logits", {**values, "batch": job.batch})
-    if moment.name == "E":
-        return _evaluated(job)
-    return Text("texts/bill.logits", values)
-
-
-def _evaluated(job: Job) -> Text:
-    batches = without_training.collected_batches(job)
-    tokens = (job.run.per_device_eval_batch_size or 0) * job.length
-    values = {"tokens": tokens, "words": job.arch.vocab_size, "each": without_training.logit_bytes(job)}
-    if batches:
-        return Text("texts/bill.collected_logits", {**values, "batches": batches, "kept": without_training.COLLECTED})
-    return Text("texts/bill.logits", values)
-
-
-def kv_cache(job: Job) -> Text:
-    """Keys and values of all tokens in all blocks."""
-    arch = job.arch
-    width = arch.num_key_value_heads * arch.head_dim
-    values = {"blocks": arch.num_hidden_layers, "width": width, "each": job.attention_bytes, "tokens": job.tokens}
-    return Text("texts/bill.kv_cache", values)
+    if moment.name == "EL":
+        return evaluation.loss_of_a_batch(job).forward_formula
+    if moment.name == "GS":
+        return in_words(moment.tokens, job.arch.vocab_size, online.SCORES)
+    if moment.sequences:
+        return without_backward.last_logits(job, moment)
+    return in_words(job.tokens, job.arch.vocab_size, job.linear_bytes)
 
 
 def temporaries(step: Step, moment: Moment) -> Text:
@@ -150,11 +142,11 @@ def temporaries(step: Step, moment: Moment) -> Text:
     values: dict[str, float] = {"tokens": job.tokens, "stream": R, "each": E, **_widths(job), "queries": queries}
     if moment.name == "forward":
         passing = Text("texts/bill.in_mlp", values)
-        return _and_scores(job, passing, job.tokens) if step.again else passing
+        return without_backward.and_scores(job, passing, job.tokens) if step.again else passing
     scores = attention.keeps_scores(job.kernel)
     if moment.name == "B3" or (moment.name == "B5" and not scores and 2 * mlp_width(job) > queries):
         return Text("texts/bill.in_mlp", {**values, "each": 2 * E})
-    return _and_scores(job, Text("texts/bill.in_attention", values), job.tokens)
+    return without_backward.and_scores(job, Text("texts/bill.in_attention", values), job.tokens)
 
 
 def communication(job: Job) -> Text:
@@ -182,13 +174,6 @@ def _zero3(job: Job) -> Text:
 
 def _widths(job: Job) -> dict[str, float]:
     return {"hidden": job.arch.hidden_size, "width": mlp_width(job)}
-
-
-def _and_scores(job: Job, before: Text, tokens: int) -> Text:
-    if not attention.keeps_scores(job.kernel):
-        return before
-    values = {"each": attention.SCORE_WORKSPACE, "heads": job.arch.num_attention_heads, "length": job.length}
-    return Text("texts/bill.and_scores", {**values, "before": before, "tokens": tokens})
 
 
 def _head(job: Job, name: str) -> Text:

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from oomdoctor.case import Text
-from oomdoctor.memory import formulas, optimizer, origins, overhead, sharding, trained
+from oomdoctor.memory import (
+    evaluation,
+    formulas,
+    online,
+    optimizer,
+    origins,
+    overhead,
+    sharding,
+    trained,
+    without_backward,
+)
 from oomdoctor.memory.job import Job
 from oomdoctor.memory.lines import NOTHING, Line, Range, total
+from oomdoctor.memory.logits import in_words
 from oomdoctor.memory.peak import Moment, Step
 from oomdoctor.memory.weights import QUANTIZED_BYTES
+from oomdoctor.units import MIB
 
 # How far each line that moves can be off: versions and details that no card names.
 _SPREAD = {
@@ -31,19 +45,43 @@ def weights(job: Job) -> Line:
         values = {"blocks": found.blocks, "each": each, "others": others, "other": other}
         formula = Text("texts/bill.parameters_and_others", values)
     if job.adapters:
-        size += trained.gradients(job)  # the trained numbers themselves, in the same dtype
-        own = formulas.each_parameter(job, trained.gradients(job)).values
-        formula = Text("texts/bill.and_trained", {**own, "before": formula})
+        policy = trained.policy(job)
+        size += trained.weight_bytes(policy)
+        own = formulas.of_parts(policy)
+        formula = Text("texts/bill.and_trained", {**own.values, "before": formula})
     is_sum = each != other or job.adapters is not None
     return exact("weights", round(size * share), formulas.shared(formula, share, is_sum), origins.of_weights(job))
 
 
-def reference_weights(job: Job) -> Line:
-    """A frozen second copy of the model, for preference training without adapters."""
+def companions(job: Job) -> Iterator[Line]:
+    """Other models beside the trained one: a frozen reference, PPO's reward model and its value model."""
+    run, whole, scoring = job.run, job.counts.total, trained.without_head(job)
+    if run.reference_model == "full":
+        yield _companion(job, "reference_weights", whole, job.loaded_bytes)
+    if job.reward_model:
+        yield _companion(job, "reward_weights", scoring, job.loaded_bytes)
+    if job.value_model == "full":
+        yield _companion(job, "value_weights", scoring, job.rest_bytes)
+
+
+def _companion(job: Job, key: str, count: int, each: int) -> Line:
     share = sharding.weight_share(job)
-    size = round(job.counts.total * job.loaded_bytes * share) if job.run.reference_model == "full" else 0
-    formula = Text("texts/bill.parameters", {"count": job.counts.total, "each": job.loaded_bytes})
-    return exact("reference_weights", size, formulas.shared(formula, share), origins.REFERENCE)
+    formula = formulas.shared(Text("texts/bill.parameters", {"count": count, "each": each}), share)
+    return Line(key, _alike(round(count * each * share)), formula, origins.COMPANION)
+
+
+def engine(job: Job) -> Line:
+    """vLLM's share of the card."""
+    size, share = online.engine_bytes(job), online.engine_share(job) or 0
+    formula = Text("texts/bill.engine", {"share": share, "card": (job.run.gpu_memory_mib or 0) * MIB})
+    return exact("inference_engine", size, formula, origins.ENGINE)
+
+
+def rollout_scores(job: Job) -> Line:
+    """Scores of the generated tokens that TRL's PPOTrainer names until the step is over."""
+    tokens, each = online.kept_score_tokens(job), 4
+    formula = in_words(tokens, job.arch.vocab_size, each)
+    return exact("rollout_scores", tokens * job.arch.vocab_size * each, formula, origins.ROLLOUT)
 
 
 def states(job: Job) -> Line:
@@ -81,9 +119,11 @@ def moving(job: Job, step: Step, moment: Moment) -> tuple[Line, ...]:
         source = origins.PASSING if moment.phase in ("eval", "generate") else origins.TRACED
         found.append(_spread("activations", moment.activations, formulas.activations(step, moment), source))
     if moment.kv_cache:
-        found.append(_spread("kv_cache", moment.kv_cache, formulas.kv_cache(job), origins.KV_CACHE))
+        found.append(_spread("kv_cache", moment.kv_cache, without_backward.kv_cache(job, moment), origins.KV_CACHE))
     if moment.logits:
         found.append(_spread("logits", moment.logits, formulas.logits(step, moment), origins.of_logits(job, moment)))
+    if moment.collected:
+        found.append(_collected(job, moment))
     if moment.temporaries:
         source = origins.STEP if moment.phase == "optimizer_step" else origins.TRACED
         found.append(_spread("temporaries", moment.temporaries, formulas.temporaries(step, moment), source))
@@ -93,6 +133,14 @@ def moving(job: Job, step: Step, moment: Moment) -> tuple[Line, ...]:
     if moment.cast:
         found.append(_spread("cast_cache", moment.cast, formulas.cast(job), origins.CAST))
     return tuple(found)
+
+
+def _collected(job: Job, moment: Moment) -> Line:
+    """Predictions kept for the metrics: exact where the size of the evaluation set is known, else a wide range."""
+    kept = evaluation.kept_batches(job)
+    batches = kept.joined if moment.name == "EC" else kept.running
+    size = Range(*(count * evaluation.bytes_of_a_batch(job) for count in batches))
+    return Line("collected_logits", size, without_backward.collected(job, batches.likely), origins.COLLECTED)
 
 
 def outside(job: Job, moment: Moment, others: tuple[Line, ...]) -> tuple[Line, ...]:
@@ -109,7 +157,11 @@ def outside(job: Job, moment: Moment, others: tuple[Line, ...]) -> tuple[Line, .
 
 def exact(key: str, size: int, formula: Text, source: Text) -> Line:
     """A line without doubt."""
-    return Line(key, Range(size, size, size), formula, source)
+    return Line(key, _alike(size), formula, source)
+
+
+def _alike(size: int) -> Range:
+    return Range(size, size, size)
 
 
 def _spread(key: str, size: int, formula: Text, source: Text) -> Line:

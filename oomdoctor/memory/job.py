@@ -12,8 +12,12 @@ from oomdoctor.memory.weights import BYTES, Counts, counts
 
 ZERO = ("zero1", "zero2", "zero3")
 _SHARDED = (*ZERO, "fsdp")
+_FUSED_HEAD = (1, 14)  # TRL: every trainer but PPO's and ORPO's scores tokens without making their logits
+_FUSED_TASKS = (None, "sft", "pretrain", "dpo", "kto", "grpo")
 # Preference training puts the chosen and the rejected answer into one batch (TRL's concatenated_forward).
 _SEQUENCES_PER_SAMPLE = {"dpo": 2, "orpo": 2, "reward": 2}
+_COUNTS_ANSWERS = (0, 15)  # TRL: a batch of GRPO is counted in answers; before, in prompts
+_OWN_VALUE_MODEL = (0, 12)  # TRL's PPO: value and reward model are models of their own
 _PEFT_TAKES_DTYPE, _PEFT_UPCASTS = (0, 6), (0, 12)  # adapters take the dtype of the weight; autocast_adapter_dtype
 _FREEZE_LAYERS = 2  # LLaMA-Factory's freeze_trainable_layers
 
@@ -46,6 +50,7 @@ class Job(NamedTuple):
     torch: Version
     transformers: Version
     bitsandbytes: Version
+    trl: Version
 
     @property
     def tokens(self) -> int:
@@ -60,6 +65,42 @@ class Job(NamedTuple):
     def full(self) -> bool:
         """The blocks' own weights are trained."""
         return self.adapters is None
+
+    @property
+    def scores_samples(self) -> bool:
+        """The model's head gives each sample a few numbers; it has no output layer over the vocabulary."""
+        return self.run.task in ("classification", "reward")
+
+    @property
+    def fused_head(self) -> bool:
+        """TRL's own output layer, which hands out log-probabilities and makes no logits."""
+        if self.run.framework != "trl" or self.run.task not in _FUSED_TASKS or self.trl < _FUSED_HEAD:
+            return False
+        return "trl" in self.run.versions or self.run.loss_kernel == "chunked"
+
+    @property
+    def answer(self) -> int:
+        """Tokens of an answer that the model writes; a prompt's too, where nobody said how long answers are."""
+        return min(self.length, self.run.max_completion_length or self.length)
+
+    @property
+    def value_model(self) -> str:
+        """PPO's: none | head | full."""
+        return self.run.value_model or ("full" if self._whole_ppo else "none")
+
+    @property
+    def reward_model(self) -> bool:
+        """PPO's, frozen, on this card."""
+        return (self.run.reward_model or ("full" if self._whole_ppo else "none")) == "full"
+
+    @property
+    def _whole_ppo(self) -> bool:
+        return self.run.task == "ppo" and self.run.framework == "trl" and self.trl >= _OWN_VALUE_MODEL
+
+    @property
+    def trains_the_head(self) -> bool:
+        """The output layer over the vocabulary has a gradient."""
+        return self.full and self.run.method != "freeze" and not self.scores_samples
 
     @property
     def quantized(self) -> bool:
@@ -108,8 +149,8 @@ def job_of(run: Run, arch: Architecture) -> Job:
     return Job(
         run=run,
         arch=arch,
-        counts=counts(arch),
-        batch=(run.per_device_train_batch_size or 1) * _SEQUENCES_PER_SAMPLE.get(run.task or "", 1),
+        counts=_counts(run, arch),
+        batch=(run.per_device_train_batch_size or 1) * _sequences_per_sample(run),
         length=run.max_length or 1,
         shards=max(1, run.gpu_count or 1) if sharded else 1,
         loaded_bytes=4 if upcast and run.quantization in (None, "none") else loaded,
@@ -127,7 +168,19 @@ def job_of(run: Run, arch: Architecture) -> Job:
         torch=torch,
         transformers=transformers,
         bitsandbytes=version(run.versions, "bitsandbytes"),
+        trl=version(run.versions, "trl"),
     )
+
+
+def _sequences_per_sample(run: Run) -> int:
+    if run.task == "grpo" and version(run.versions, "trl") < _COUNTS_ANSWERS:
+        return run.num_generations or 1
+    return _SEQUENCES_PER_SAMPLE.get(run.task or "", 1)
+
+
+def _counts(run: Run, arch: Architecture) -> Counts:
+    found = counts(arch)
+    return found._replace(lm_head=0) if run.task in ("classification", "reward") else found
 
 
 def _upcasts(run: Run) -> bool:

@@ -70,7 +70,9 @@ class Bill(NamedTuple):
 
 
 # Lines that come and go with the batch.
-MOVING = frozenset({"activations", "logits", "temporaries", "quantization_temporaries", "cast_cache", "kv_cache"})
+MOVING = frozenset(
+    {"activations", "logits", "temporaries", "quantization_temporaries", "cast_cache", "kv_cache", "collected_logits"}
+)
 
 
 def scaled(bill: Bill, share: float) -> Bill:

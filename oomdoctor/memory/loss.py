@@ -6,64 +6,92 @@ fp32 copy, log-softmax in fp32, and in backward two more fp32 tensors of that si
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from oomdoctor.case import Text
+from oomdoctor.memory import log_probs
 from oomdoctor.memory.job import Job
+from oomdoctor.memory.logits import Loss, and_chunk, in_words, per_logit
 
 _TORCHTUNE_CHUNKS = 8  # CEWithChunkedOutputLoss(num_output_chunks=8)
 # Their training step lets the model's outputs go before backward; a loop of one's own (`outputs.loss.backward()`) keeps
 # the logits alive. Where the framework is unknown it may be either; the dearer is assumed.
 _TRAINERS = ("transformers", "trl", "axolotl", "llamafactory", "ms-swift", "unsloth", "lightning", "torchtune")
 _TRL_CHUNK = 256  # tokens that TRL's chunked_nll takes at a time, checkpointed
-
-
-class Loss(NamedTuple):
-    """Bytes. kept: from the loss until its backward; forward, backward: alive at the peak of each, kept included.
-
-    forward_formula, formula: of the second and of the third.
-    """
-
-    kept: int
-    forward: int
-    backward: int
-    forward_formula: Text
-    formula: Text
+_SHIFTED_LABELS = (4, 49)  # transformers: the labels are shifted; before, a shifted copy was made of the logits
 
 
 def loss_of(job: Job) -> Loss:
     """The loss of one micro-batch."""
-    T, V, E = job.tokens, job.arch.vocab_size, job.linear_bytes if job.other_bytes != 4 or job.autocast else 4
+    T, V = job.tokens, job.arch.vocab_size
+    if job.scores_samples:
+        return per_logit(T, V, 0, 0, 0)  # a few numbers per sample
+    if job.fused_head:
+        return _fused_head(job, T, V, compute_bytes(job))
+    if job.run.task in log_probs.TASKS:
+        return log_probs.loss_of(job, logit_bytes(job))
+    return _cross_entropy(job, T, V, logit_bytes(job))
+
+
+def logit_bytes(job: Job) -> int:
+    """E of the output layer: bytes of each logit that it puts out."""
+    return job.linear_bytes if job.other_bytes != 4 or job.autocast else 4
+
+
+def compute_bytes(job: Job) -> int:
+    """Bytes of the numbers that the output layer multiplies."""
+    return 2 if job.autocast else logit_bytes(job)
+
+
+def _cross_entropy(job: Job, T: int, V: int, E: int) -> Loss:
     kernel = job.run.loss_kernel or "plain"
-    if job.run.task == "classification":
-        return _per_logit(T, V, 0, 0, 0)  # a few numbers per sample
     if kernel == "liger":
         return _fused(job, T, V, E)
     if kernel == "triton":  # one kernel; logits are made, and overwritten or matched by their gradient
-        return _per_logit(T, V, E, E, 2 * E)
+        return per_logit(T, V, E, E, 2 * E)
     if kernel == "chunked":
         return _chunked(job, T, V, E)
     if job.run.torch_compile and E < 4:  # upcast, log-softmax and gradient in fused kernels, from 16-bit logits
-        return _per_logit(T, V, E, 2 * E, 3 * E)
+        return per_logit(T, V, E, 2 * E, 3 * E)
     held = 0 if job.run.framework in _TRAINERS else E
     if E < 4 and not (job.arch.upcasts_logits or job.autocast):
-        return _per_logit(T, V, E + held, 2 * E, 3 * E + held)
+        return per_logit(T, V, E + held, 2 * E + _shifted(job, E), 3 * E + held)
     upcast = 4 if E < 4 else 0
-    held += E if job.arch.soft_cap else 0  # Gemma 2 caps its logits as well, and tanh keeps its result
-    return _per_logit(T, V, 4 + held, 4 + E + upcast + (E if job.arch.soft_cap else 0), 12 + held)
+    capped = E if job.arch.soft_cap else 0  # Gemma 2 caps its logits as well, and tanh keeps its result
+    held += capped
+    return per_logit(T, V, 4 + held, 4 + E + upcast + capped + _shifted(job, 4), 12 + held)
 
 
-def _per_logit(T: int, V: int, kept: int, forward: int, backward: int) -> Loss:
-    """A loss that takes so many bytes for each logit."""
-    return Loss(kept * V * T, forward * V * T, backward * V * T, _logits(T, V, forward), _logits(T, V, backward))
+def _shifted(job: Job, each: int) -> int:
+    """`logits[..., :-1, :].contiguous()`: a copy where the batch has more than one row."""
+    return each if job.batch > 1 and job.transformers < _SHIFTED_LABELS else 0
 
 
-def _logits(tokens: int, words: int, each: int) -> Text:
-    return Text("texts/bill.logits", {"tokens": tokens, "words": words, "each": each})
+def _fused_head(job: Job, T: int, V: int, E: int) -> Loss:
+    """TRL's output layer that hands out log-probabilities: a tile of logits at a time, gradients added up in fp32.
+
+    Source: trl/kernels/chunked_logprob.py. It copies the hidden states out (of all tokens that carry a label), and in
+    backward turns its fp32 sums into the dtypes of hidden states and weight while both are alive.
+    """
+    h, R = job.arch.hidden_size, job.residual_bytes
+    tokens, words = min(T, log_probs.TILE_TOKENS), log_probs.TILE_WORDS
+    tile, head = tokens * words * E, _head_gradient(job)
+    stream = Text("texts/bill.stream", {"tokens": T, "hidden": h, "each": R})
+    back = Text("texts/bill.stream", {"tokens": T, "hidden": h, "each": 2 * R + 4})
+    if head:
+        back = Text("texts/bill.and_head", {"before": back, "words": V, "hidden": h, "each": head})
+    return Loss(
+        kept=R * h * T,
+        forward=R * h * T + tile,
+        backward=(2 * R + 4) * h * T + tile + head * V * h,
+        forward_formula=and_chunk(stream, tokens, words, E),
+        formula=and_chunk(back, tokens, words, E),
+    )
 
 
-def _and_chunk(before: Text, tokens: int, words: int, each: int) -> Text:
-    return Text("texts/bill.and_chunk", {"before": before, "tokens": tokens, "words": words, "each": each})
+def _head_gradient(job: Job) -> int:
+    """Bytes of each number of the output layer's gradient, the fp32 sum and its cast; 0 where it is frozen."""
+    if not job.trains_the_head:
+        return 0
+    return 4 + (job.gradient_bytes if job.gradient_bytes < 4 else 0)
 
 
 def _fused(job: Job, T: int, V: int, E: int) -> Loss:
@@ -78,22 +106,22 @@ def _fused(job: Job, T: int, V: int, E: int) -> Loss:
         kept=gradient,
         forward=gradient + chunk * V * (E + 4),
         backward=gradient,
-        forward_formula=_and_chunk(formula, chunk, V, E + 4),
+        forward_formula=and_chunk(formula, chunk, V, E + 4),
         formula=formula,
     )
 
 
 def _chunked(job: Job, T: int, V: int, E: int) -> Loss:
     if job.run.framework == "trl":
-        return _per_logit(min(T, _TRL_CHUNK), V, 0, E + 8, 12)
+        return per_logit(min(T, _TRL_CHUNK), V, 0, E + 8, 12)
     chunk = -(-T // _TORCHTUNE_CHUNKS)
     if job.run.torch_compile and E < 4:
         kept = E * V * T  # the logits in 16 bits
-        logits = _logits(T, V, E)
-        return Loss(kept, kept, kept + 2 * E * V * chunk, logits, _and_chunk(logits, chunk, V, 2 * E))
+        logits = in_words(T, V, E)
+        return Loss(kept, kept, kept + 2 * E * V * chunk, logits, and_chunk(logits, chunk, V, 2 * E))
     kept = 4 * V * T  # each chunk keeps its log-softmax
-    logits, forward = _logits(T, V, 4 + E), kept + E * V * T
-    return Loss(kept, forward, forward + 8 * V * chunk, logits, _and_chunk(logits, chunk, V, 8))
+    logits, forward = in_words(T, V, 4 + E), kept + E * V * T
+    return Loss(kept, forward, forward + 8 * V * chunk, logits, and_chunk(logits, chunk, V, 8))
 
 
 def _power_of_two(number: int) -> int:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from oomdoctor.case import Text
+from oomdoctor.memory import log_probs
 from oomdoctor.memory.job import Job
 from oomdoctor.memory.peak import Moment, is_gptq
 
 TRACED = Text("texts/bill.source_traced")
 PASSING = Text("texts/bill.source_passing")
 GRADIENTS = Text("texts/bill.source_gradients")
-REFERENCE = Text("texts/bill.source_reference")
+COMPANION = Text("texts/bill.source_companion")
+ENGINE = Text("texts/bill.source_engine")
+ROLLOUT = Text("texts/bill.source_rollout")
 KV_CACHE = Text("texts/bill.source_kv_cache")
+COLLECTED = Text("texts/bill.source_collected")
 STEP = Text("texts/bill.source_step")
 CAST = Text("texts/bill.source_cast")
 CUBLAS = Text("texts/bill.source_cublas")
@@ -39,6 +43,10 @@ def of_logits(job: Job, moment: Moment) -> Text:
     """The loss in use, or in evaluation and inference the code that keeps logits."""
     if moment.phase in ("eval", "generate"):
         return Text(f"texts/bill.source_logits_{moment.phase}")
+    if job.fused_head:
+        return Text("texts/bill.source_loss_fused_head")
+    if job.run.task in log_probs.TASKS:
+        return Text("texts/bill.source_loss_log_probs")
     kernel = job.run.loss_kernel or "plain"
     if kernel == "chunked" and job.run.framework == "trl":
         return Text("texts/bill.source_loss_trl")

@@ -13,7 +13,8 @@ from typing import NamedTuple
 from oomdoctor.memory import attention, sharding, trained
 from oomdoctor.memory.activations import Saved, mlp_width, norm_per_token, saved_by_block
 from oomdoctor.memory.job import Job
-from oomdoctor.memory.loss import Loss, loss_of
+from oomdoctor.memory.logits import Loss
+from oomdoctor.memory.loss import loss_of
 
 # auto_gptq's torch path shifts the packed weights apart in int32, narrows them to a byte and scales them in fp16.
 _GPTQ_UNPACKING = 4 + 1 + 2
@@ -32,12 +33,15 @@ class Moment(NamedTuple):
     dequantized: int = 0
     cast: int = 0
     kv_cache: int = 0
+    collected: int = 0  # predictions kept for the metrics of an evaluation
+    tokens: int = 0  # of a pass that keeps nothing for backward
+    sequences: int = 0  # that are generated
     freed: int = 0  # of the activations: already gone, and left out of them
 
     @property
     def total(self) -> int:
         """All of it."""
-        kept = self.activations + self.logits + self.gradients + self.kv_cache
+        kept = self.activations + self.logits + self.gradients + self.kv_cache + self.collected
         return kept + self.temporaries + self.dequantized + self.cast
 
 
@@ -67,27 +71,28 @@ def step_of(job: Job) -> Step:
     undivided = trained.gradients(job)
     gradients = round(undivided * sharding.gradient_share(job))
     accumulates = (job.run.gradient_accumulation_steps or 1) > 1
-    head_input = job.linear_bytes * arch.hidden_size if job.full else 0
+    head_input = job.linear_bytes * arch.hidden_size if job.full and not job.fused_head else 0
     return Step(
         job=job,
         block=block,
         kept=kept,
         again=again,
-        tail=round(T * (norm_per_token(job, arch.hidden_size) + head_input)) + _head_cast(job),
+        tail=round(T * (norm_per_token(job, arch.hidden_size) + head_input)) + head_cast(job),
         loss=loss_of(job),
         trainable=trained.trainable_parameters(job),
         undivided=undivided,
         gradients=gradients,
         earlier=gradients if accumulates else 0,
         dequantized=_dequantized(job),
-        cast=_cast_cache(job) if job.checkpointing == "full" else 0,
+        cast=cast_cache(job) if job.checkpointing == "full" else 0,
     )
 
 
 def _checkpointed(job: Job, whole: int, ends: int) -> tuple[int, int]:
     """What this card's blocks keep until backward, and what running one again adds."""
     kept, again = _of_all_blocks(job, whole, ends)
-    return round(kept * sharding.block_share(job)), again
+    models = 2 if job.value_model == "full" else 1  # the value model runs first, and keeps as much for backward
+    return round(models * kept * sharding.block_share(job)), again
 
 
 def _of_all_blocks(job: Job, whole: int, ends: int) -> tuple[int, int]:
@@ -98,12 +103,14 @@ def _of_all_blocks(job: Job, whole: int, ends: int) -> tuple[int, int]:
     return job.saved_layers * whole, 0
 
 
-def _head_cast(job: Job) -> int:
+def head_cast(job: Job) -> int:
     """The 16-bit copy of an fp32 lm_head that autocast makes and the graph keeps."""
-    return 2 * job.arch.vocab_size * job.arch.hidden_size if job.autocast and job.other_bytes == 4 else 0
+    if not job.autocast or job.other_bytes != 4 or job.scores_samples or job.fused_head:
+        return 0
+    return HALF * job.arch.vocab_size * job.arch.hidden_size
 
 
-def _cast_cache(job: Job) -> int:
+def cast_cache(job: Job) -> int:
     """Autocast keeps its 16-bit copies of trained fp32 weights until the forward pass ends."""
     if not (job.autocast and job.full and job.loaded_bytes == 4) or job.quantized:
         return 0
@@ -151,7 +158,7 @@ def _forward(step: Step) -> tuple[Moment, ...]:
 def _backward(step: Step) -> tuple[Moment, ...]:
     job, arch, T = step.job, step.job.arch, step.job.tokens
     h, q, E, R = arch.hidden_size, arch.num_attention_heads * arch.head_dim, job.linear_bytes, job.residual_bytes
-    head = arch.vocab_size * h * job.gradient_bytes if job.full and job.run.method != "freeze" else 0
+    head = arch.vocab_size * h * job.gradient_bytes if job.trains_the_head else 0
     mlp = T * (R * h + 2 * E * mlp_width(job))
     scores = attention.score_workspace(arch, job.kernel, T, job.length)
     freed = round(T * (step.block.mlp + step.block.norms / 2 + 2 * job.attention_bytes * q)) if scores else 0

@@ -24,6 +24,11 @@ def parts(job: Job) -> tuple[Part, ...]:
     """
     if job.run.task == "inference":
         return ()
+    return (*policy(job), *_value_model(job))
+
+
+def policy(job: Job) -> tuple[Part, ...]:
+    """Those of the model itself, without PPO's value model."""
     if job.adapters:
         copies = job.adapters.copies
         own = job.trained_bytes if job.master else job.other_bytes
@@ -31,8 +36,20 @@ def parts(job: Job) -> tuple[Part, ...]:
         return tuple(part for part in found if part.parameters)
     if job.run.method == "freeze":
         return (Part(job.saved_layers * layer_parameters(job.arch), job.trained_bytes),)
-    found_counts = job.counts
-    return (Part(found_counts.total, job.trained_bytes, found_counts.embedding),)
+    return (Part(job.counts.total, job.trained_bytes, job.counts.embedding),)
+
+
+def _value_model(job: Job) -> tuple[Part, ...]:
+    """PPO's, trained as a whole even where the policy carries adapters; its output layer is a single number."""
+    if job.value_model != "full":
+        return ()
+    each = job.rest_bytes if job.adapters else job.trained_bytes
+    return (Part(without_head(job), each, job.counts.embedding),)
+
+
+def without_head(job: Job) -> int:
+    """Parameters of a model that scores: all but the output layer over the vocabulary."""
+    return job.counts.total - job.counts.lm_head
 
 
 def trainable_parameters(job: Job) -> int:
@@ -42,7 +59,12 @@ def trainable_parameters(job: Job) -> int:
 
 def gradients(job: Job) -> int:
     """Bytes of all gradients, undivided."""
-    return sum(part.parameters * part.bytes_each for part in parts(job))
+    return weight_bytes(parts(job))
+
+
+def weight_bytes(found: tuple[Part, ...]) -> int:
+    """Bytes of these parameters, and of their gradients."""
+    return sum(part.parameters * part.bytes_each for part in found)
 
 
 def states(job: Job) -> int:

@@ -27,7 +27,8 @@ TECHNICAL = set(
     fused_linear_cross_entropy torchtune CEWithChunkedOutputLoss bitsandbytes auto_gptq torch.autocast
     CublasHandlePool.cpp max_memory_allocated max_memory_reserved stas00/ml-engineering meta QLoRA LLM.int8 GPTQ
     DistributedDataParallel DDP gradient_as_bucket_view nn.DataParallel FSDP DeepSpeed reduce_bucket_size overlap_comm
-    stage3_max_live_parameters sub_group_size ZeRO ZeRO-3
+    stage3_max_live_parameters sub_group_size ZeRO ZeRO-3 vLLM gpu_memory_utilization PPO PPOTrainer
+    ChunkedLogProbFunction
 """.split()  # noqa: SIM905  # easier to read than sixty quotes
 )
 ENGLISH = re.compile(r"(?<![A-Za-z0-9_.])[A-Za-z][A-Za-z0-9_./-]*")
@@ -63,8 +64,27 @@ OTHERS: list[dict[str, Any]] = [
     {"per_device_eval_batch_size": 64},
     {"per_device_eval_batch_size": 8, "compute_metrics": True, "attn_implementation": "eager"},
     {"per_device_eval_batch_size": 64, "compute_metrics": True, "eval_accumulation_steps": 20},
+    {"per_device_eval_batch_size": 8, "compute_metrics": True, "eval_samples": 100, "mixed_precision": "bf16"},
+    {"per_device_eval_batch_size": 8, "predict_with_generate": True, "generation_max_length": 32768},
+    {"per_device_eval_batch_size": 4, "versions": {"transformers": "4.46.3"}, "per_device_train_batch_size": 4},
+    {"framework": "trl", "task": "sft", "versions": {"trl": "1.16.0"}, "per_device_eval_batch_size": 8},
     {"task": "dpo", "reference_model": "full", "parallelism": "zero3", "gpu_count": 8},
     {"task": "classification", "method": "freeze"},
+    *(
+        {
+            "task": task,
+            "framework": "trl",
+            "versions": {"trl": trl},
+            "reference_model": "full",
+            "mixed_precision": mixed,
+        }
+        for task in ("dpo", "kto", "orpo", "grpo", "ppo", "reward")
+        for trl in ("0.11.4", "0.24.0", "1.16.0")
+        for mixed in ("no", "bf16")
+    ),
+    {"task": "ppo", "framework": "trl", "max_completion_length": 53, "gradient_accumulation_steps": 4},
+    {"task": "grpo", "max_completion_length": 16, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 4},
+    {"task": "grpo", "framework": "trl", "use_vllm": True, "gpu_memory_mib": 81559},
     {"padding": "longest", "gpu_memory_mib": 24135},
     {"padding": "longest", "gpu_memory_mib": 81559},
     {"loss_kernel": "chunked", "framework": "trl"},
