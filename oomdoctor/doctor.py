@@ -107,9 +107,8 @@ def examine(case: Case, live: Machine | None = None, prefer: str = "ladder", wit
 
     Raises UserError where a model or a card is named that nobody knows.
     """
-    case, notes = _completed(case, live)
+    case, architecture, notes = _completed(case, live)
     settings = {**case.facts.values(), **machines.settings_of(case)}
-    architecture = architecture_of(case.facts)
     pricing = _pricing(case, settings, architecture)
     bill, usable = pricing.bill(settings), pricing.usable(settings)
     findings = Findings(
@@ -152,15 +151,15 @@ def _model_notes(facts: Facts, architecture: Architecture | None) -> tuple[Text,
     return (note,) if note is not None else ()
 
 
-def _completed(case: Case, live: Machine | None) -> tuple[Case, tuple[Text, ...]]:
-    """The case with its machine settled and with what is assumed where nothing is known."""
+def _completed(case: Case, live: Machine | None) -> tuple[Case, Architecture | None, tuple[Text, ...]]:
+    """The case with its machine settled and with what is assumed where nothing is known, and the shape of its model."""
     case, notes = machines.settled(case.know(inference.model_by_size(case.facts)), live)
     circumstances = _circumstances(case)
     facts = assumptions(case.facts, circumstances)
     architecture = architecture_of(facts)
 
     def price(tried: Settings) -> Bill | None:
-        return _bill(case, tried, architecture, Correction())
+        return _bill(case, tried, architecture)
 
     disproved = inference.lighter_weights(facts, case.crash, _weights_of(facts, architecture))
     disproved = disproved or inference.heavier_weights(facts, case.crash, architecture)
@@ -168,7 +167,7 @@ def _completed(case: Case, live: Machine | None) -> tuple[Case, tuple[Text, ...]
         facts = assumptions(case.facts.add([disproved]), circumstances)
     facts = facts.add(inference.adapter_by_count(facts, price))
     length = inference.length(facts, case.crash, architecture, price)
-    return case._replace(facts=facts.add([length] if length else [])), notes
+    return case._replace(facts=facts.add([length] if length else [])), architecture, notes
 
 
 def _weights_of(facts: Facts, architecture: Architecture | None) -> inference.Weights:
@@ -200,13 +199,14 @@ def _planned(findings: Findings, settings: Settings, pricing: Pricing, prefer: s
 
 def _pricing(case: Case, settings: Settings, architecture: Architecture | None) -> Pricing:
     """How settings of this case are judged. Bills are remembered: the ladder asks for the same one often."""
-    correction = _correction(case, settings, architecture)
-    remembered: dict[tuple[object, ...], Bill | None] = {}
+    first = _bill(case, settings, architecture)
+    correction = _correction(case, settings, first)
+    remembered = {_what_counts(settings): _corrected(first, correction, case, settings)}
 
     def bill(tried: Settings) -> Bill | None:
-        key = tuple(tried.get(name) for name in (*READ, *machines.BILL_KEYS))
+        key = _what_counts(tried)
         if key not in remembered:
-            remembered[key] = _bill(case, tried, architecture, correction)
+            remembered[key] = _corrected(_bill(case, tried, architecture), correction, case, tried)
         return remembered[key]
 
     weights = _weights_of(case.facts, architecture)
@@ -223,6 +223,11 @@ def _pricing(case: Case, settings: Settings, architecture: Architecture | None) 
     )
 
 
+def _what_counts(settings: Settings) -> tuple[object, ...]:
+    """The values that a bill depends on."""
+    return tuple(map(settings.get, (*READ, *machines.BILL_KEYS)))
+
+
 class Correction(NamedTuple):
     """How the bill is brought to agree with what was measured: a share of what moves, and a line on top."""
 
@@ -230,12 +235,17 @@ class Correction(NamedTuple):
     line: Line | None = None
 
 
-def _bill(case: Case, settings: Settings, architecture: Architecture | None, correction: Correction) -> Bill | None:
+def _bill(case: Case, settings: Settings, architecture: Architecture | None) -> Bill | None:
     if architecture is None or not _priced(case):
         return None
     try:
-        bill = bill_of(_run(case.facts, settings), architecture)
+        return bill_of(_run(case.facts, settings), architecture)
     except Missing:
+        return None
+
+
+def _corrected(bill: Bill | None, correction: Correction, case: Case, settings: Settings) -> Bill | None:
+    if bill is None:
         return None
     bill = bill if correction.share == 1 else scaled(bill, correction.share)
     line = machines.left_unexplained(correction.line, case.crash, settings)
@@ -249,8 +259,8 @@ def _run(facts: Facts, settings: Settings) -> Run:
     return run_of({key: value for key, value in settings.items() if key not in left})
 
 
-def _correction(case: Case, settings: Settings, architecture: Architecture | None) -> Correction:
-    bill = _bill(case, settings, architecture, Correction())
+def _correction(case: Case, settings: Settings, bill: Bill | None) -> Correction:
+    """bill: of these settings, those of the run as it is."""
     if bill is None:
         return Correction()
     at_crash = {**settings, "machine.own_leftover_bytes": 0}  # what is left of the crashed run was the run itself
@@ -277,8 +287,9 @@ def _evidence(
     if architecture is None or not _priced(case):
         return evidence
     run, crash = _run(case.facts, settings), case.crash
+    fits = bill is not None and usable is not None and bill.device.likely <= usable
     try:
-        static = static_bytes(run, architecture)
+        static = () if fits else static_bytes(run, architecture)  # it only tells what makes a run impossible
         tensors = _asked_for(crash, run, architecture) if crash else ()
     except Missing:
         return evidence

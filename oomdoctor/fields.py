@@ -228,29 +228,24 @@ def nearest(word: str, names: Mapping[str, object] | list[str]) -> list[str]:
 
 def run_of(settings: Mapping[str, Value]) -> Run:
     """The typed Run of a flat mapping of facts. Keys that no Run field takes are left out."""
-    plain = {key: settings[log] for log, key in _SAID_IN_LOGS.items() if log in settings}
-    plain |= {key: settings[key] for key in settings if key in _RUN_KEYS}
-    lora = {key.partition(".")[2]: value for key, value in settings.items() if key.startswith("lora.")}
-    versions = {key.partition(".")[2]: str(value) for key, value in settings.items() if key.startswith("versions.")}
-    gpu = {_GPU_KEYS[key]: settings[key] for key in settings if key in _GPU_KEYS}
+    plain = {name: settings[key] for key, name in _RUN_FIELDS.items() if key in settings}
+    lora = {key[len("lora.") :]: value for key, value in settings.items() if key.startswith("lora.")}
+    versions = {key[len("versions.") :]: str(value) for key, value in settings.items() if key.startswith("versions.")}
     return Run(
         **plain,  # type: ignore[arg-type]
-        **gpu,  # type: ignore[arg-type]
         lora=Lora(**lora) if settings.get("method") == "lora" else None,  # type: ignore[arg-type]
         versions=versions,
     )
 
 
-_RUN_KEYS = frozenset(key for key in FIELDS if "." not in key)
-# What a log says under a name of its own, where no card does.
-_SAID_IN_LOGS = {
+# Flat key -> field of Run. What a log says under a name of its own comes first, for what a card says wins.
+_RUN_FIELDS = {
     "log.num_generations": "num_generations",
     "log.target_length": "max_completion_length",
     "log.use_vllm": "use_vllm",
     "log.vllm_mode": "vllm_mode",
     "log.vllm_gpu_memory_utilization": "vllm_gpu_memory_utilization",
-}
-_GPU_KEYS = {
+    **{key: key for key in FIELDS if "." not in key},
     "gpus.count": "gpu_count",
     "gpus.name": "gpu_name",
     "gpus.memory_mib": "gpu_memory_mib",

@@ -89,9 +89,11 @@ def lighter_weights(facts: Facts, crash: Crash | None, weights: Weights) -> Fact
 
     facts: with assumptions. weights: bytes of them under some settings, None where that is unknown.
     """
+    if crash is None:
+        return None
     settings = facts.values()
     heavy = weights(settings)
-    if crash is None or heavy is None or bearable(heavy, crash):
+    if heavy is None or bearable(heavy, crash):
         return None
     for key, choices in _LIGHTER.items():
         if key in facts.won and facts.won[key].assumed:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from functools import cache, lru_cache
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from oomdoctor import knowledge
 from oomdoctor.case import Fact, Facts, Text, Value
 from oomdoctor.plan import Plan, Pricing, Settings
-from oomdoctor.remedies.conditions import check
+from oomdoctor.remedies.conditions import check, keys_of
 from oomdoctor.suggestions.suggestion import Suggestion
 
 _MOST_PROPOSALS = 8
@@ -41,13 +42,28 @@ def assumptions(facts: Facts, circumstances: Settings) -> Facts:
 
     An assumption may rest on another (the length on the framework): they are made in the order of the questions.
     """
+    known = {**circumstances, **facts.values()}
+    read = tuple((key, known[key]) for key in _keys_read() if key in known)
+    return facts.add(_assumptions(read, tuple(key for key, _ in _entries() if key in known)))
+
+
+@lru_cache(maxsize=256)  # of many cards, most differ in what no condition reads
+def _assumptions(read: tuple[tuple[str, Value], ...], stated: tuple[str, ...]) -> tuple[Fact, ...]:
+    """read: all that the conditions look at; stated: the keys that need no assumption."""
+    known, assumed = dict(read), []
     for key, entry in _entries():
-        known = {**circumstances, **facts.values()}
-        index = _assumed(entry, known) if facts.get(key) is None else None
+        index = _assumed(entry, known) if key not in stated else None
         if index is not None:
-            value = typed(entry["assume"][index]["value"])
-            facts = facts.add([Fact(key, value, "assumed", Text(f"questions/{key}/assume/{index}/reason"))])
-    return facts
+            known[key] = typed(entry["assume"][index]["value"])
+            assumed.append(Fact(key, known[key], "assumed", Text(f"questions/{key}/assume/{index}/reason")))
+    return tuple(assumed)
+
+
+@cache
+def _keys_read() -> tuple[str, ...]:
+    """The keys that the conditions of assumptions look at."""
+    parts = [part for _, entry in _entries() for part in (entry, *entry.get("assume", ()))]
+    return tuple(dict.fromkeys(key for part in parts for key in keys_of(part.get("when", {}))))
 
 
 def _assumed(entry: Mapping[str, Any], known: Settings) -> int | None:
@@ -55,11 +71,12 @@ def _assumed(entry: Mapping[str, Any], known: Settings) -> int | None:
     if not _makes_sense(entry, known):
         return None
     choices = enumerate(entry.get("assume", ()))
-    return next((index for index, choice in choices if check(choice.get("when", {}), known).applies), None)
+    return next((index for index, choice in choices if _makes_sense(choice, known)), None)
 
 
 def _makes_sense(entry: Mapping[str, Any], known: Settings) -> bool:
-    return check(entry.get("when", {}), known).applies
+    """Whether the condition of a question, an assumption or a choice holds; without one it always does."""
+    return "when" not in entry or check(entry["when"], known).applies
 
 
 def _open(key: str, entry: Mapping[str, Any], facts: Facts, known: Settings) -> bool:
@@ -122,7 +139,7 @@ def _plausible(entry: Mapping[str, Any], known: Settings) -> list[Value]:
 def _offered(entry: Mapping[str, Any], known: Settings) -> tuple[Value, ...]:
     """The values to choose from here; none where the answer is typed."""
     choices = entry.get("choices") or ()
-    return tuple(typed(choice["value"]) for choice in choices if check(choice.get("when", {}), known).applies)
+    return tuple(typed(choice["value"]) for choice in choices if _makes_sense(choice, known))
 
 
 def _course(plan: Plan, start: Settings, pricing: Pricing) -> list[bool]:
@@ -164,9 +181,11 @@ def _question(key: str, entry: Mapping[str, Any], fact: Fact | None, known: Sett
     )
 
 
-def _entries() -> Iterator[tuple[str, Mapping[str, Any]]]:
+@cache
+def _entries() -> tuple[tuple[str, Mapping[str, Any]], ...]:
+    """All questions, in the order in which their assumptions are made."""
     entries: Iterable[tuple[str, Any]] = knowledge.load("questions").items()
-    yield from sorted(entries, key=lambda item: item[1].get("order", 100))
+    return tuple(sorted(entries, key=lambda item: item[1].get("order", 100)))
 
 
 def typed(value: Any) -> Value:

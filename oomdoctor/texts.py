@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, lru_cache
 from typing import Any
 
 from oomdoctor import knowledge
@@ -15,42 +16,59 @@ LANGUAGES = ("en", "zh")
 
 def render(text: Text | Mapping[str, str] | str | None, lang: str, **values: Any) -> str:
     """The sentence in a language. A plain string is given back as it is, `{en, zh}` is chosen from, None is ''."""
+    if isinstance(text, Text):
+        return _filled(_named(text.path, lang), lang, text.values)
     if text is None:
         return ""
-    if isinstance(text, str):
-        return text
-    if isinstance(text, Text):
-        return render(knowledge.lookup(text.path), lang, **{**text.values, **values})
-    return _Formatter(lang).vformat(text[lang], (), values)
+    return text if isinstance(text, str) else _filled(_parts(text[lang]), lang, values)
 
 
 def plain(value: str) -> str:
     """A string from outside, without terminal escapes or other control characters."""
-    return "".join(char if char.isprintable() else " " for char in value)
+    return value if value.isprintable() else "".join(char if char.isprintable() else " " for char in value)
 
 
-class _Formatter(string.Formatter):
-    def __init__(self, lang: str) -> None:
-        self.lang = lang
+_Parts = tuple[tuple[str, str | None, str], ...]  # words, the key of the placeholder after them, how to show its value
 
-    def get_field(self, field_name: str, args: Any, kwargs: Any) -> tuple[Any, str]:
-        """A placeholder is a key as it stands, dots and all (`{share.activations:percent}`); it reads no attributes."""
-        return kwargs[field_name], field_name
 
-    def format_field(self, value: Any, format_spec: str) -> str:
-        if value is None:
-            return {"en": "unknown", "zh": "未知"}[self.lang]
-        if format_spec == "bytes":
-            return show_bytes(value)
-        if format_spec == "percent":
-            return f"{100 * value:.0f} %"
-        if format_spec == "count":
-            return f"{value:,}"
-        if format_spec == "list":
-            return self._list(value)
-        if isinstance(value, (Text, Mapping)):
-            return render(value, self.lang)
-        return plain(format(value, format_spec))
+@cache
+def _named(path: str, lang: str) -> _Parts:
+    text = knowledge.lookup(path)
+    return ((text, None, ""),) if isinstance(text, str) else _parts(text[lang])
 
-    def _list(self, values: Iterable[Any]) -> str:
-        return {"en": ", ", "zh": "、"}[self.lang].join(self.format_field(value, "") for value in values)
+
+@lru_cache(maxsize=1024)
+def _parts(template: str) -> _Parts:
+    """A placeholder is a key as it stands, dots and all (`{share.activations:percent}`); it reads no attributes."""
+    return tuple((words, key, style or "") for words, key, style, _ in string.Formatter().parse(template))
+
+
+def _filled(parts: _Parts, lang: str, values: Mapping[str, Any]) -> str:
+    sentence = ""
+    for words, key, style in parts:
+        sentence += words
+        if key is not None:
+            sentence += _shown(values[key], style, lang)
+    return sentence
+
+
+def _shown(value: Any, style: str, lang: str) -> str:
+    if value is None:
+        return {"en": "unknown", "zh": "未知"}[lang]
+    if style in _STYLES:
+        return _STYLES[style](value, lang)
+    if not style and isinstance(value, (Text, Mapping)):
+        return render(value, lang)
+    return plain(format(value, style))
+
+
+def _list(values: Iterable[Any], lang: str) -> str:
+    return {"en": ", ", "zh": "、"}[lang].join(_shown(value, "", lang) for value in values)
+
+
+_STYLES: Mapping[str, Callable[[Any, str], str]] = {
+    "bytes": lambda size, lang: show_bytes(size),
+    "percent": lambda share, lang: f"{100 * share:.0f} %",
+    "count": lambda count, lang: f"{count:,}",
+    "list": _list,
+}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from oomdoctor import knowledge
@@ -33,6 +33,7 @@ class Card(NamedTuple):
     memory_bytes: int
 
 
+@lru_cache(maxsize=256)
 def find_card(name: str, total_bytes: int | None = None) -> Card:
     """The card of a name such as `RTX 3090`, `NVIDIA A100-SXM4-80GB`, `a100 80g` or `2 x T4`.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from oomdoctor import knowledge
@@ -19,6 +19,7 @@ _LONGEST_PATH = 4096
 _SIZE = re.compile(r"[0-9][0-9._x]*[bm]")  # 7b, 0.5b, 8x7b, 135m
 _CHECKPOINT = re.compile(r"checkpoint[-_]?[0-9]*|epoch[-_]?[0-9]+|final|merged|main|best|hf|[0-9a-f]{16,40}")
 _PREFIX = "architecture."
+_Shape = tuple[tuple[str, type, Value], ...]  # the `architecture.*` facts; the type tells True from 1
 
 
 class FoundModel(NamedTuple):
@@ -54,8 +55,12 @@ def architecture_for(settings: Mapping[str, Value]) -> Architecture | None:
     `architecture.*` wins over the model. Where the model named is known and agrees with every key given, it fills in
     those that are not. Raises UserError.
     """
-    given, label = _given(settings), settings.get("model")
-    name = str(label) if label is not None else None
+    shape, name = _asked(settings)
+    return (_architecture if name and _config_path(name) else _remembered_architecture)(shape, name)
+
+
+def _architecture(shape: _Shape, name: str | None) -> Architecture | None:
+    given = _given(shape)
     if given:
         return architecture_of(_filled(given, name), name)
     return architecture_of(find_model(name).config, name, name) if name else None
@@ -69,8 +74,12 @@ def models_of_size(parameters: int) -> tuple[str, ...]:
 
 def family_note(settings: Mapping[str, Value]) -> Text | None:
     """A sentence for the person where the model or its family had to be assumed, None where not. Never raises."""
-    given, name = _given(settings), str(settings.get("model") or "")
-    found = _known(name)
+    shape, name = _asked(settings)
+    return (_note if name and _config_path(name) else _remembered_note)(shape, name)
+
+
+def _note(shape: _Shape, name: str | None) -> Text | None:
+    given, name, found = _given(shape), name or "", _known(name)
     if found is not None and found.derived and not given:
         return Text("texts/model.named_like", {"name": name[:_LONGEST_NAME], "model": found.name})
     config = _filled(given, name) if given else (found.config if found else None)
@@ -81,12 +90,20 @@ def family_note(settings: Mapping[str, Value]) -> Text | None:
     return Text("texts/model.assumed_llama", {"model_type": str(config["model_type"])[:80]})
 
 
-def _given(settings: Mapping[str, Value]) -> dict[str, Any]:
+# Many cards are often of one model; a file may change, and is read each time.
+_remembered_architecture, _remembered_note = lru_cache(maxsize=256)(_architecture), lru_cache(maxsize=256)(_note)
+
+
+def _asked(settings: Mapping[str, Value]) -> tuple[_Shape, str | None]:
+    """The `architecture.*` facts, and the name of the model."""
+    shape = tuple((key, type(value), value) for key, value in settings.items() if key.startswith(_PREFIX))
+    return shape, str(settings["model"]) if settings.get("model") is not None else None
+
+
+def _given(shape: _Shape) -> dict[str, Any]:
     """The `architecture.*` facts as a config.json would hold them, nested parts included."""
     config: dict[str, Any] = {}
-    for key, value in settings.items():
-        if not key.startswith(_PREFIX):
-            continue
+    for key, _, value in shape:
         *parents, last = key[len(_PREFIX) :].split(".")
         inner = config
         for parent in parents[:4]:
@@ -110,10 +127,14 @@ def _agree(known: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
 
 
 def _known(name: str | None) -> FoundModel | None:
+    """As `find_model`, None where that raises."""
     if not name:
         return None
+    path = _config_path(name)
+    if path is None:
+        return _in_catalogue(name)
     try:
-        return find_model(name)
+        return FoundModel(name, _read_config(path), path)
     except UserError:
         return None
 
@@ -151,6 +172,7 @@ def _unreadable(path: str, why: Text | str) -> UserError:
     return UserError(path, Text("texts/model.unreadable", {"path": path, "why": why}))
 
 
+@lru_cache(maxsize=256)
 def _in_catalogue(name: str) -> FoundModel | None:
     models = knowledge.load("models")
     if name in models:  # spares the index, which takes longer than all the rest

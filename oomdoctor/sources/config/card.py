@@ -145,7 +145,7 @@ def _parsed(card: _Card, key: str, node: Scalar | Items) -> Value:
         return node.text.strip()
     if key.startswith("architecture."):
         return node.text if node.quoted else _finite(key, free(node.text))
-    if _CARD_OF_MANY.fullmatch(key):
+    if key not in FIELDS and _CARD_OF_MANY.fullmatch(key):
         key = f"gpus.{key.rpartition('.')[2]}"
     value = fields.parse(key, node.text)
     return _beside(card.path, str(value)) if key == "model" else value

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from oomdoctor.case import Text, UserError
 
-if TYPE_CHECKING:
-    import yaml
-
 SIZE_LIMIT = 1024 * 1024  # bytes; a run card has some hundred, the largest published config.json about 100 KiB
+_QUOTES = ("'", '"', "|", ">")
 _DEPTH_LIMIT = 12  # levels; a config.json of a model with pictures has 4
 
 
-@dataclass(frozen=True)
-class Scalar:
+class Scalar(NamedTuple):
     """text: as written, without quotes; quoted: it stood in quotes, so that it is text and never null or a number."""
 
     text: str
@@ -24,16 +20,14 @@ class Scalar:
     quoted: bool = False
 
 
-@dataclass(frozen=True)
-class Items:
+class Items(NamedTuple):
     """A list."""
 
     nodes: tuple[Node, ...]
     line: int
 
 
-@dataclass(frozen=True)
-class Pairs:
+class Pairs(NamedTuple):
     """A mapping in the order of the file; a key may stand twice."""
 
     pairs: tuple[tuple[Scalar, Node], ...]
@@ -73,54 +67,55 @@ def read_nodes(text: str, path: str) -> Node | None:
 
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
     try:
-        return _document(yaml.parse(text, Loader=loader), path)
+        return _Tree(loader(text).get_event, path).document()
     except yaml.YAMLError as error:
         raise _broken(error, text, path) from None
 
 
-def _document(events: Iterator[yaml.Event], path: str) -> Node | None:
-    import yaml
+class _Tree:
+    """The events of a YAML parser, put together as nodes."""
 
-    root: Node | None = None
-    for event in events:
-        if isinstance(event, yaml.DocumentStartEvent) and root is not None:
-            raise UserError(f"{path}:{_line(event)}", _text("documents"))
-        if isinstance(event, yaml.NodeEvent):
-            root = _node(event, events, path, 0)
-    return root
+    def __init__(self, next_event: Callable[[], Any], path: str) -> None:
+        from yaml import events
+
+        self.next_event, self.path = next_event, path
+        self.scalar, self.list = events.ScalarEvent, events.SequenceStartEvent
+        self.end = (events.SequenceEndEvent, events.MappingEndEvent)
+        self.node_events, self.start, self.last = events.NodeEvent, events.DocumentStartEvent, events.StreamEndEvent
+
+    def document(self) -> Node | None:
+        root: Node | None = None
+        while not isinstance(event := self.next_event(), self.last):
+            if isinstance(event, self.start) and root is not None:
+                raise UserError(self.place(event), _text("documents"))
+            if isinstance(event, self.node_events):
+                root = self.node(event, 0)
+        return root
+
+    def node(self, event: Any, depth: int) -> Node:
+        line = event.start_mark.line + 1
+        if event.anchor:  # an alias has one too
+            raise UserError(self.place(event), _text("anchors"))
+        if depth > _DEPTH_LIMIT:
+            raise UserError(self.place(event), _text("too_deep"))
+        if isinstance(event, self.scalar):
+            return Scalar(event.value, line, event.style in _QUOTES)
+        inner: list[Node] = []
+        while not isinstance(inside := self.next_event(), self.end):
+            inner.append(self.node(inside, depth + 1))
+        return Items(tuple(inner), line) if isinstance(event, self.list) else Pairs(_in_pairs(inner, self.path), line)
+
+    def place(self, event: Any) -> str:
+        return f"{self.path}:{event.start_mark.line + 1}"
 
 
-def _node(event: yaml.Event, events: Iterator[yaml.Event], path: str, depth: int) -> Node:
-    import yaml
-
-    line = _line(event)
-    if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-        raise UserError(f"{path}:{line}", _text("anchors"))
-    if depth > _DEPTH_LIMIT:
-        raise UserError(f"{path}:{line}", _text("too_deep"))
-    if isinstance(event, yaml.ScalarEvent):
-        return Scalar(event.value, line, event.style in ("'", '"', "|", ">"))
-    inner = tuple(_until_end(events, path, depth))
-    if isinstance(event, yaml.SequenceStartEvent):
-        return Items(inner, line)
-    keys, values = inner[::2], inner[1::2]
-    for key in keys:
-        if not isinstance(key, Scalar):
-            raise UserError(f"{path}:{key.line}", _text("key_no_word"))
-    return Pairs(tuple(zip(keys, values, strict=True)), line)  # type: ignore[arg-type]
-
-
-def _line(event: yaml.Event) -> int:
-    return event.start_mark.line + 1 if event.start_mark else 1
-
-
-def _until_end(events: Iterator[yaml.Event], path: str, depth: int) -> Iterator[Node]:
-    import yaml
-
-    for event in events:
-        if isinstance(event, (yaml.SequenceEndEvent, yaml.MappingEndEvent)):
-            return
-        yield _node(event, events, path, depth + 1)
+def _in_pairs(inner: list[Node], path: str) -> tuple[tuple[Scalar, Node], ...]:
+    """Keys and values, which take turns. Raises UserError for a key that is no word."""
+    keys = [key for key in inner[::2] if isinstance(key, Scalar)]
+    if len(keys) != len(inner) // 2:
+        line = next(key.line for key in inner[::2] if not isinstance(key, Scalar))
+        raise UserError(f"{path}:{line}", _text("key_no_word"))
+    return tuple(zip(keys, inner[1::2], strict=True))
 
 
 def _broken(error: Any, text: str, path: str) -> UserError:
