@@ -284,10 +284,10 @@ def _evidence(
     case: Case, settings: Settings, architecture: Architecture | None, bill: Bill | None, usable: int | None
 ) -> Evidence:
     evidence = Evidence(case.crash, case.machine, bill, usable_bytes=usable, growth=_growth(case.facts))
-    if architecture is None or not _priced(case):
+    crash, fits = case.crash, bill is not None and usable is not None and bill.device.likely <= usable
+    if architecture is None or not _priced(case) or (fits and crash is None):
         return evidence
-    run, crash = _run(case.facts, settings), case.crash
-    fits = bill is not None and usable is not None and bill.device.likely <= usable
+    run = _run(case.facts, settings)
     try:
         static = () if fits else static_bytes(run, architecture)  # it only tells what makes a run impossible
         tensors = _asked_for(crash, run, architecture) if crash else ()

@@ -17,7 +17,7 @@ LANGUAGES = ("en", "zh")
 def render(text: Text | Mapping[str, str] | str | None, lang: str, **values: Any) -> str:
     """The sentence in a language. A plain string is given back as it is, `{en, zh}` is chosen from, None is ''."""
     if isinstance(text, Text):
-        return _filled(_named(text.path, lang), lang, text.values)
+        return _filled(_named(text.path, lang), lang, {**text.values, **values} if values else text.values)
     if text is None:
         return ""
     return text if isinstance(text, str) else _filled(_parts(text[lang]), lang, values)

@@ -191,6 +191,22 @@ def test_a_folder_and_a_file_are_read(tmp_path):
         assert architecture_for({"model": name}).hidden_size == 8
 
 
+def test_a_config_that_changes_between_two_questions_is_read_again(tmp_path):
+    for layers in (2, 3):
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", **TINY, "num_hidden_layers": layers}))
+        assert architecture_for({"model": str(tmp_path)}).num_hidden_layers == layers
+
+
+def test_what_is_remembered_of_one_architecture_is_not_said_of_another():
+    shapes_asked = [inline(**{**TINY, "vocab_size": size}) for size in (100, 200, 100)]
+    assert [architecture_for(settings).vocab_size for settings in shapes_asked] == [100, 200, 100]
+    with pytest.raises(UserError):
+        architecture_for(inline(**{**TINY, "num_hidden_layers": True}))
+    assert architecture_for(inline(**{**TINY, "num_hidden_layers": 1})).num_hidden_layers == 1
+    with pytest.raises(UserError):  # True equals 1, which is remembered by now, and is still no number of layers
+        architecture_for(inline(**{**TINY, "num_hidden_layers": True}))
+
+
 @pytest.mark.parametrize("content", ["{", "[1]", "[" * 50_000, '{"a": "' + "b" * 2**20 + '"}', "\xff\xfe"])
 def test_a_config_that_is_none_is_refused(tmp_path, content):
     (tmp_path / "config.json").write_text(content, encoding="latin-1")
