@@ -26,7 +26,7 @@ def render(text: Text | Mapping[str, str] | str | None, lang: str, **values: Any
 
 def plain(value: str) -> str:
     """A string from outside, without terminal escapes or other control characters."""
-    return "".join(char if char.isprintable() else " " for char in value)
+    return value if value.isprintable() else "".join(char if char.isprintable() else " " for char in value)
 
 
 class _Formatter(string.Formatter):
