@@ -11,7 +11,7 @@ from oomdoctor.case import EMPTY
 from oomdoctor.sources.log.frames import Traceback, traceback_of
 from oomdoctor.sources.log.phases import phase_of_frames
 from oomdoctor.sources.log.sheet import Sheet
-from oomdoctor.sources.log.signatures import Hit, find_hits
+from oomdoctor.sources.log.signatures import Hit, hits_of
 
 Key = tuple[str, int | str] | None
 # Two programs print the same size with different roundings; one program prints it the same way twice.
@@ -47,19 +47,18 @@ class Failure(NamedTuple):
 
 def find_failures(sheet: Sheet) -> list[Failure]:
     """All failures of a log, in the order of their first message. None is marked as survived yet."""
-    return _merged([_failure(sheet, hit) for hit in _resolved(sheet, find_hits(sheet))])
+    return _merged([_failure(sheet, hit) for hit in _hits(sheet)])
 
 
-def _resolved(sheet: Sheet, hits: Sequence[Hit]) -> list[Hit]:
-    """Without second readings of the same lines: of several entries the one that stands first in the rules wins."""
-    order = {name: place for place, name in enumerate(knowledge.load("signatures"))}
+def _hits(sheet: Sheet) -> list[Hit]:
+    """All messages of the log, in order; of several entries that read the same lines the first one wins."""
     taken: dict[int, str] = {}
     kept: list[Hit] = []
-    for hit in sorted(hits, key=lambda hit: order[hit.signature]):
-        span = range(hit.first, hit.last + 1)
-        if all(taken.get(at, hit.signature) == hit.signature for at in span) and _is_innermost(sheet, hit):
-            taken.update(dict.fromkeys(span, hit.signature))
-            kept.append(hit)
+    for name, entry in knowledge.load("signatures").items():
+        for hit in hits_of(sheet, name, entry, taken):
+            if _is_innermost(sheet, hit):
+                taken.update(dict.fromkeys(range(hit.first, hit.last + 1), name))
+                kept.append(hit)
     return sorted(kept, key=lambda hit: hit.start)
 
 

@@ -149,7 +149,10 @@ def _rank(found: re.Match[str], rank: int | None) -> int | None:
 
 def _known(text: str) -> re.Match[str] | None:
     seen = text[:_SEEN]
-    return _first((_compiled(pattern) for needed, pattern in _prefixes_for(text[:1]) if needed in seen), text)
+    for needed, pattern in _prefixes_for(text[:1]):
+        if needed in seen and (found := _compiled(pattern).match(text, 0, _SEEN)) is not None and found.end():
+            return found
+    return None
 
 
 def _first(prefixes: Iterable[re.Pattern[str]], text: str) -> re.Match[str] | None:

@@ -29,7 +29,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
-from oomdoctor import knowledge
 from oomdoctor.case import EMPTY, Holder
 from oomdoctor.sources.log.figures import number, whole
 from oomdoctor.sources.log.search import merged
@@ -97,19 +96,14 @@ class Hit(NamedTuple):
     extra: Mapping[str, int] = EMPTY  # field -> index of the line that it was found on
 
 
-def find_hits(sheet: Sheet) -> list[Hit]:
-    """All messages of the log, in order; of several readings of the same text, the first entry's."""
-    hits: list[Hit] = []
-    for name, entry in knowledge.load("signatures").items():
-        hits += _hits_of(sheet, name, entry)
-    return sorted(hits, key=lambda hit: hit.start)
-
-
-def _hits_of(sheet: Sheet, name: str, entry: Mapping[str, Any]) -> Iterator[Hit]:
+def hits_of(sheet: Sheet, name: str, entry: Mapping[str, Any], taken: Mapping[int, str]) -> Iterator[Hit]:
+    """The messages that one entry finds, in order. taken: the entry that has read a line already, by its index; what
+    stands on a line that another entry has read is left out."""
     places = sorted({place for anchor in entry["anchors"] for place in sheet.places(_bare(anchor))})
     if not places or not _allowed(sheet, entry):
         return
-    spans = list(_message_spans(sheet, entry, places) if "message" in entry else _line_spans(sheet, entry, places))
+    found = _message_spans(sheet, entry, places) if "message" in entry else _line_spans(sheet, entry, places)
+    spans = [span for span in found if all(taken.get(at, name) == name for at in range(span[1], span[2] + 1))]
     further = _Further(sheet, [first for _, first, _ in spans])
     for span in spans:
         hit = _hit(name, entry, span, sheet.starts[span[1]], further)

@@ -217,7 +217,7 @@ def test_settings_are_read_fast() -> None:
 
 
 def hits(sheet: Sheet, key: str, entry: Mapping[str, Any]) -> list[signatures.Hit]:
-    return list(signatures._hits_of(sheet, key, entry))
+    return list(signatures.hits_of(sheet, key, entry, {}))
 
 
 def test_entries_of_signatures_are_read_fast() -> None:
