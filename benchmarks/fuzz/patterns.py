@@ -15,7 +15,7 @@ from typing import Any
 
 from oomdoctor import knowledge
 from oomdoctor.sources import log
-from oomdoctor.sources.log import clean, signatures
+from oomdoctor.sources.log import prefixes, signatures, wraps
 
 SECTIONS = ("evidence", "signatures", "story", "phases")
 _KEYS = ("pattern", "message", "line", "find", "more", "process", "own")
@@ -57,7 +57,8 @@ def _strings(value: Any, key: str = "") -> Iterator[str]:
 
 
 def _of_modules() -> Iterator[re.Pattern[str]]:
-    yield from (re.compile(pattern) for _, pattern in clean._PREFIXES)
+    yield from (re.compile(pattern) for _, _, pattern in prefixes._PREFIXES)
+    yield from map(re.compile, wraps._PATTERNS.values())
     for module in pkgutil.iter_modules(log.__path__):
         for value in vars(importlib.import_module(f"{log.__name__}.{module.name}")).values():
             several = value if isinstance(value, (list, tuple)) else [value]
