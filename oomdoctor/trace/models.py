@@ -1,0 +1,252 @@
+"""Builds the model of a step from its config, on a device without memory: transformers' own class, PEFT's adapters."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import torch
+import transformers
+from torch import nn
+
+from oomdoctor.trace import quantized
+from oomdoctor.trace.autocast import Autocast
+from oomdoctor.trace.spec import Spec
+
+_LATER_BLOCKS = 2  # of `method: freeze`, as in LLaMA-Factory's freeze_trainable_layers
+
+
+class NotSimulated(Exception):
+    """Something that the exact mode cannot run. reason: a key of `texts/trace`; values: its placeholders."""
+
+    def __init__(self, reason: str, **values: object) -> None:
+        super().__init__(reason)
+        self.reason, self.values = reason, values
+
+
+class Blocks(NamedTuple):
+    """The repeated blocks of a model: the name of their list, and the blocks."""
+
+    name: str
+    modules: tuple[nn.Module, ...]
+
+
+def config_of(spec: Spec, layers: int | None = None) -> Any:
+    """The transformers config of a spec, cut down to some blocks where a number is given. Raises NotSimulated."""
+    given = {key: value for key, value in spec.config.items() if key != "model_type"}
+    model_type = str(spec.config.get("model_type", ""))
+    try:
+        config = transformers.AutoConfig.for_model(model_type, **given)
+    except (KeyError, ValueError):
+        raise NotSimulated("unknown_model_type", model_type=model_type or "?") from None
+    return config if layers is None else _cut(config, layers)
+
+
+def _cut(config: Any, layers: int) -> Any:
+    """The config of the same model with its first blocks only; lists with an entry for each block are cut as well."""
+    config = copy.deepcopy(config)
+    text = config.get_text_config()
+    whole = text.num_hidden_layers
+    for name, value in list(vars(text).items()):
+        if isinstance(value, list) and len(value) == whole:
+            setattr(text, name, value[:layers])
+    text.num_hidden_layers = layers
+    return config
+
+
+def period_of(config: Any) -> int:
+    """After how many blocks their kinds begin anew: 1 where all are alike, 2 where every second one is different."""
+    text = config.get_text_config()
+    whole = getattr(text, "num_hidden_layers", 0)
+    kinds = [value for value in vars(text).values() if isinstance(value, list) and whole and len(value) == whole]
+    for period in range(1, whole + 1):
+        if all(value[place] == value[place % period] for value in kinds for place in range(whole)):
+            return period
+    return whole
+
+
+def build(spec: Spec, config: Any) -> nn.Module:
+    """The bare model, weights as loaded and not quantized. Raises NotSimulated."""
+    auto = _class_for(config, spec.task)
+    attention = "oomdoctor_flash" if spec.attention == "flash_attention_2" else spec.attention
+    dtype = getattr(torch, spec.dtype)
+    with torch.device(spec.device):
+        try:
+            return _made(auto, config, dtype, attention)
+        except ValueError as error:
+            if attention == "eager" or "attention" not in str(error).lower():
+                raise
+            return _made(auto, config, dtype, "eager")  # it has no other
+
+
+def _made(auto: Any, config: Any, dtype: torch.dtype, attention: str) -> nn.Module:
+    make = getattr(auto, "from_config", None) or auto._from_config
+    return make(copy.deepcopy(config), dtype=dtype, attn_implementation=attention).train()  # type: ignore[no-any-return]
+
+
+def _class_for(config: Any, task: str) -> Any:
+    """The class that trains this model for its task: the one that config.json names, else transformers' choice."""
+    if task == "classification":
+        choices = ("SequenceClassification", "ImageClassification")
+    else:
+        named = (getattr(config, "architectures", None) or [""])[0]
+        if named.endswith(("LM", "Generation", "Classification", "LMHeadModel")) and hasattr(transformers, named):
+            return getattr(transformers, named)
+        language = ("Seq2SeqLM",) if config.is_encoder_decoder else ("MaskedLM", "CausalLM")
+        choices = (*language, "ImageTextToText", "SpeechSeq2Seq", "ImageClassification")
+    for choice in choices:
+        auto = getattr(transformers, f"AutoModelFor{choice}", None)
+        if auto is not None and type(config) in auto._model_mapping:
+            return auto
+    raise NotSimulated("no_class_for_task", model_type=config.model_type)
+
+
+# Training method ------------------------------------------------------------------------------------------------
+
+
+def scheme_of(spec: Spec) -> quantized.Scheme | None:
+    """How the weights are quantized, None where they are not."""
+    if not spec.quantized:
+        return None
+    if spec.quantization == "int8":
+        return quantized.Scheme(8)
+    return quantized.Scheme(4, spec.quantization == "nf4-double", getattr(torch, spec.compute_dtype))
+
+
+def quantize(model: Any, scheme: quantized.Scheme) -> list[nn.Module]:
+    """Quantize the linear layers that transformers would, and say so to PEFT. Gives the new layers."""
+    from transformers.quantizers.base import get_keys_to_not_convert
+
+    layers = [layer for _, layer in quantized.quantize(model, scheme, get_keys_to_not_convert(model))]
+    model.is_quantized = True
+    setattr(model, f"is_loaded_in_{scheme.bits}bit", True)
+    model.quantization_method = "bitsandbytes"
+    return layers
+
+
+def prepare_kbit(model: Any) -> None:
+    """PEFT's prepare_model_for_kbit_training; checkpointing is turned on apart from it."""
+    from peft import prepare_model_for_kbit_training
+
+    prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
+
+
+def choose_trained(model: Any, spec: Spec) -> Any:
+    """The model with what is trained set: all of it, its last blocks, or adapters beside it. Raises NotSimulated."""
+    if spec.method == "lora":
+        model = _adapted(model, spec)
+    elif spec.method == "freeze":
+        model.requires_grad_(False)
+        found = blocks_of(model)
+        for block in found.modules[-_LATER_BLOCKS:] if found else ():
+            block.requires_grad_(True)
+    if spec.trainable_dtype:
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.data = parameter.data.to(getattr(torch, spec.trainable_dtype))
+    return model
+
+
+def _adapted(model: Any, spec: Spec) -> Any:
+    from peft import LoraConfig, get_peft_model
+
+    names: Any = list(spec.lora.target_modules) or None
+    if names and len(names) == 1 and (names[0] == "all-linear" or set("\\*+?()[]|^$") & set(names[0])):
+        names = names[0]  # a word of PEFT's, or a regular expression
+    config = LoraConfig(
+        r=spec.lora.r,
+        target_modules=names,
+        lora_dropout=spec.lora.lora_dropout,
+        modules_to_save=list(spec.lora.modules_to_save) or None,
+        use_dora=spec.lora.use_dora,
+    )
+    try:
+        return get_peft_model(model, config)
+    except ValueError as error:
+        if names is None and "target_modules" in str(error):  # PEFT has no default for this family
+            config.target_modules = "all-linear"
+            return get_peft_model(model, config)
+        raise NotSimulated("peft_refuses", error=str(error)) from None
+
+
+def checkpoint_blocks(model: Any, spec: Spec, autocast: Autocast | None) -> None:
+    """Turn gradient checkpointing on as transformers does. Raises NotSimulated where the model has none."""
+    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+    try:
+        inner._set_gradient_checkpointing(enable=True, gradient_checkpointing_func=_checkpoint(spec, autocast))
+    except ValueError:
+        raise NotSimulated("no_checkpointing", model=type(inner).__name__) from None
+    inner.enable_input_require_grads()
+
+
+def _checkpoint(spec: Spec, autocast: Autocast | None) -> Callable[..., Any]:
+    """torch's checkpoint. The states of random generators are left out: they lie on the host."""
+    from torch.utils.checkpoint import checkpoint
+
+    def run(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if autocast is not None:
+            function = _under(autocast.as_now(), function)
+        return checkpoint(function, *args, use_reentrant=spec.reentrant, preserve_rng_state=False, **kwargs)
+
+    return run
+
+
+def _under(context: Callable[[], Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function under a context: torch brings autocast back for a second run, but not on the meta device."""
+
+    def inside(*args: Any, **kwargs: Any) -> Any:
+        with context():
+            return function(*args, **kwargs)
+
+    return inside
+
+
+# Parts of a model -----------------------------------------------------------------------------------------------
+
+
+def blocks_of(model: nn.Module) -> Blocks | None:
+    """The blocks that make up the model, None where it has no list of equal modules, or several of them."""
+    lists = [
+        Blocks(name, tuple(module))
+        for name, module in model.named_modules()
+        if isinstance(module, nn.ModuleList) and len(module) > 1 and len({type(block) for block in module}) == 1
+    ]
+    outer = [found for found in lists if not any(found.name.startswith(f"{other.name}.") for other in lists)]
+    return outer[0] if len(outer) == 1 else None
+
+
+def inputs_of(model: Any, spec: Spec) -> Mapping[str, torch.Tensor]:
+    """One micro-batch."""
+    config, device = model.config, spec.device
+    batch, length = spec.batch, spec.length
+
+    def numbers(*shape: int) -> torch.Tensor:
+        return torch.ones(*shape, dtype=torch.long, device=device)
+
+    if model.main_input_name == "pixel_values":
+        size = config.image_size if isinstance(config.image_size, (list, tuple)) else (config.image_size,) * 2
+        pixels = torch.ones(batch, config.num_channels, *size, dtype=getattr(torch, spec.dtype), device=device)
+        return {"pixel_values": pixels, "labels": numbers(batch)}
+    if model.main_input_name == "input_features":
+        frames = 2 * config.max_source_positions
+        sound = torch.ones(batch, config.num_mel_bins, frames, dtype=getattr(torch, spec.dtype), device=device)
+        return {"input_features": sound, "labels": numbers(batch, length)}
+    labels = numbers(batch) if spec.task == "classification" else numbers(batch, length)
+    return {"input_ids": numbers(batch, length), "attention_mask": numbers(batch, length), "labels": labels}
+
+
+def words_of(model: Any) -> int:
+    """The size of the vocabulary, 0 where the model has none."""
+    return int(getattr(model.config.get_text_config(), "vocab_size", 0) or 0)
+
+
+def tensors_of(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Each tensor that the model keeps, with its name: parameters, buffers, what quantized weights need beside them."""
+    yield from model.named_parameters()
+    yield from model.named_buffers()
+    for name, module in model.named_modules():
+        if isinstance(module, quantized.Linear4bit):
+            yield from ((name, part) for part in module.weight.quant_state.tensors)
+        elif isinstance(module, quantized.Linear8bitLt):
+            yield from ((name, part) for part in module.state.tensors)
