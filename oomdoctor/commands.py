@@ -246,6 +246,27 @@ def _gpu(chosen: Namespace, lang: str) -> int:
     return DONE
 
 
+def _dry_run(chosen: Namespace, lang: str) -> int:
+    """A step of the real model code, simulated."""
+    from oomdoctor import dryrun
+
+    with printing.progress("texts/trace.progress", lang) as progress:
+        if dryrun.is_script(chosen.target):
+            found = dryrun.of_script(chosen.target, progress)
+        else:
+            found = dryrun.of_card(chosen.target, chosen.stated, progress)
+    if chosen.json:
+        from oomdoctor.report.dryrun_json import dry_run_document
+
+        print_json(dry_run_document(found, lang))
+    else:
+        from oomdoctor.report.dryrun import dry_run_section
+        from oomdoctor.report.page import Page
+
+        dry_run_section(Page(console_of(chosen), lang), found)
+    return DONE
+
+
 def _snapshot(chosen: Namespace, lang: str) -> int:
     """What an allocator snapshot says."""
     from oomdoctor.autopsy import examine_snapshot
@@ -335,6 +356,7 @@ _COMMANDS: dict[str | None, Callable[[Namespace, str], int]] = {
     "plan": _plan,
     "gpu": _gpu,
     "snapshot": _snapshot,
+    "dry-run": _dry_run,
     "resume": _resume,
     "schema": _schema,
     "rules": _rules,

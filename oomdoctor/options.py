@@ -18,6 +18,7 @@ WITHOUT_EFFECT: Mapping[str, tuple[str, ...]] = {
     "plan": (),
     "gpu": ("full", "prefer", "run", "set"),
     "snapshot": ("full", "prefer", "run", "set"),
+    "dry-run": ("full", "prefer"),
     "resume": (),
     "schema": ("full", "prefer", "run", "set"),
     "rules": ("full", "prefer", "run", "set"),
@@ -101,7 +102,7 @@ def _parser(lang: str, named: Sequence[str]) -> _Parser:
         return parser
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title=words("commands"), parser_class=_Parser)
     for name in named:
-        about = words(f"command_{name}")
+        about = words(f"command_{name.replace('-', '_')}")
         parents = [_common(words, name)]
         command = commands.add_parser(name, parents=parents, help=about, description=about, allow_abbrev=False)
         _arguments(command, name, words)
@@ -113,6 +114,8 @@ def _arguments(command: argparse.ArgumentParser, name: str, words: Words) -> Non
     command.add_argument("--from-log", default=argparse.SUPPRESS, help=argparse.SUPPRESS)  # refused, in plain words
     if name in ("bill", "plan"):
         command.add_argument("cards", nargs="+" if name == "bill" else 1, metavar="CARD.yaml", help=words("card"))
+    if name == "dry-run":
+        command.add_argument("target", metavar="CARD.yaml|script.py:step", help=words("dry_run_target"))
     if name == "snapshot":
         command.add_argument("file", metavar="FILE", help=words("snapshot"))
     if name == "rules":

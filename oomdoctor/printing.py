@@ -7,7 +7,8 @@ import io
 import os
 import sys
 from argparse import Namespace
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from oomdoctor.case import Text, UserError
@@ -67,6 +68,28 @@ def complain(words: str) -> None:
     """One line on stderr. Where that takes nothing either, the exit code must say it all."""
     with suppress(OSError, ValueError):
         print("oomdoctor:", words, file=sys.stderr)
+
+
+@contextmanager
+def progress(path: str, lang: str) -> Iterator[Callable[[str], None]]:
+    """One line on stderr that says how far it is, `PATH_NAME` of the texts; nothing where that is no terminal."""
+    shown = sys.stderr is not None and sys.stderr.isatty()
+
+    def show(name: str) -> None:
+        if shown:
+            _overwrite(render(Text(f"{path}_{name}"), lang))
+
+    try:
+        yield show
+    finally:
+        if shown:
+            _overwrite("")
+
+
+def _overwrite(words: str) -> None:
+    """These words in the place of the line that the cursor is in."""
+    with suppress(OSError, ValueError):
+        print(f"\r\x1b[K{words}", end="", file=sys.stderr, flush=True)
 
 
 def refuse(error: UserError, lang: str, as_json: bool) -> int:

@@ -13,7 +13,9 @@ ROOT = Path(__file__).parents[1]
 QUIET = ("--no-input", "--no-gpu")
 
 
-def oomdoctor(*arguments: object, stdin: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+def oomdoctor(
+    *arguments: object, stdin: str | None = None, timeout: float = 60, **environment: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "oomdoctor", *map(str, arguments)],
         capture_output=True,
@@ -22,7 +24,7 @@ def oomdoctor(*arguments: object, stdin: str | None = None, **environment: str) 
         stdin=subprocess.DEVNULL if stdin is None else None,
         env={**os.environ, "LC_ALL": "C.UTF-8", **environment},
         cwd=ROOT,
-        timeout=60,
+        timeout=timeout,
         check=False,
     )
 

@@ -32,9 +32,9 @@ def document(findings: Findings, lang: str) -> Document:
         "version": __version__,
         "lang": lang,
         "crash": _crash(findings.case.crash, findings.diagnosis, lang, findings.suggested),
-        "facts": [_fact(fact, lang) for fact in findings.case.facts.won.values()],
+        "facts": facts_document(findings.case, lang),
         "diagnosis": _diagnosis(findings.diagnosis, lang),
-        "bill": _bill(findings.bill, lang),
+        "bill": bill_document(findings.bill, lang),
         "machine": {**machine_document(findings.case.machine, lang), "usable_bytes": findings.usable_bytes},
         "plan": _plan(findings.plan, findings.diagnosis, lang),
         "alternatives": [_alternative(plan, lang) for plan in findings.alternatives],
@@ -159,7 +159,13 @@ def _diagnosis(diagnosis: Diagnosis | None, lang: str) -> Document | None:
     }
 
 
-def _bill(bill: Bill | None, lang: str) -> Document | None:
+def facts_document(case: Case, lang: str) -> list[Document]:
+    """The facts that won, each with its source."""
+    return [_fact(fact, lang) for fact in case.facts.won.values()]
+
+
+def bill_document(bill: Bill | None, lang: str) -> Document | None:
+    """A bill with all its phases."""
     if bill is None:
         return None
     lines = {id(line): line for part in bill.phases for line in part.lines}  # many are the same in all phases

@@ -66,6 +66,17 @@ def _architecture(shape: _Shape, name: str | None) -> Architecture | None:
     return architecture_of(find_model(name).config, name, name) if name else None
 
 
+def config_for(settings: Mapping[str, Value]) -> Mapping[str, Any] | None:
+    """The config.json that the facts describe, with the family as `model_type` where it names none; None where they
+    name neither a model nor an architecture. `architecture.*` wins over the model. Raises UserError."""
+    given, label = _given(settings), settings.get("model")
+    name = str(label) if label is not None else None
+    if not given and not name:
+        return None
+    config = _filled(given, name) if given else find_model(name or "").config
+    return {**config, "model_type": config.get("model_type") or family_of(config, name) or "llama"}
+
+
 def models_of_size(parameters: int) -> tuple[str, ...]:
     """The catalogue's models that have just so many parameters, embeddings counted once where they are tied."""
     models = knowledge.load("models").items()

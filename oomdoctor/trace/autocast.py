@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
+
+from oomdoctor.trace.meter import purpose
 
 aten = torch.ops.aten
 
@@ -86,6 +88,10 @@ class Autocast:
 
         self._library.impl(name, kernel, self._key.name)
 
+    def end(self) -> None:
+        """Give torch its own kernels back."""
+        self._library._destroy()
+
     # What is cast -----------------------------------------------------------------------------------------------
 
     def _lower(self, operator: Any, args: Any, kwargs: Any) -> Any:
@@ -105,8 +111,9 @@ class Autocast:
         return self._cast_all(operator, args, kwargs, torch.float32 if wide else torch.get_autocast_dtype(self.device))
 
     def _cast_all(self, operator: Any, args: Any, kwargs: Any, dtype: torch.dtype) -> Any:
-        args = [self._cast(arg, dtype) for arg in args]
-        return operator(*args, **{name: self._cast(arg, dtype) for name, arg in kwargs.items()})
+        kwargs = {name: self._cast(arg, dtype) for name, arg in kwargs.items()}
+        last_first = [self._cast(arg, dtype) for arg in reversed(args)]  # as the compiler of torch's builds has it
+        return operator(*reversed(last_first), **kwargs)
 
     def _cast(self, arg: Any, dtype: torch.dtype) -> Any:
         if isinstance(arg, (list, tuple)):
@@ -121,7 +128,8 @@ class Autocast:
         """The 16-bit copy of a trained fp32 weight: made once, and kept until autocast ends."""
         known = self._copies.get(id(weight))
         if known is None or known[0]() is not weight:
-            known = weakref.ref(weight), weight.to(dtype)
+            with purpose("cast_cache"):
+                known = weakref.ref(weight), weight.to(dtype)
             self._copies[id(weight)] = known
         return known[1]
 
@@ -153,6 +161,47 @@ class Autocast:
         """Contexts in which later is in force what is now: checkpointing runs a block again under them."""
         enabled, dtype = torch.is_autocast_enabled(self.device), torch.get_autocast_dtype(self.device)
         return lambda: self.on(dtype, enabled)
+
+
+def stand_in(cast: Autocast) -> None:
+    """What torch says of autocast on the meta device is what this one says, for model code that asks or switches it.
+
+    transformers' own `maybe_autocast` leaves the meta device out. Model files take it by name, so this must come first.
+    """
+    torch.autocast = torch.amp.autocast = _context(cast, torch.autocast)  # type: ignore[misc, assignment]
+    torch.is_autocast_enabled = _of_device(cast, torch.is_autocast_enabled)
+    torch.get_autocast_dtype = _of_device(cast, torch.get_autocast_dtype)
+
+
+def stand_in_for_transformers() -> None:
+    """`maybe_autocast` without the exception for the meta device."""
+    from transformers.utils import generic
+
+    def maybe_autocast(
+        device_type: str, dtype: torch.dtype | None = None, enabled: bool = True, cache_enabled: bool | None = None
+    ) -> AbstractContextManager[Any]:
+        if torch.is_autocast_enabled(device_type) or enabled:
+            return torch.autocast(device_type, dtype=dtype, enabled=enabled)
+        return nullcontext()
+
+    generic.maybe_autocast = maybe_autocast
+
+
+def _context(cast: Autocast, usual: Any) -> Callable[..., AbstractContextManager[Any]]:
+    def autocast(device_type: str, *args: Any, **kwargs: Any) -> AbstractContextManager[Any]:
+        if device_type not in ("meta", cast.device):
+            return usual(device_type, *args, **kwargs)  # type: ignore[no-any-return]
+        given = dict(zip(("dtype", "enabled", "cache_enabled"), args, strict=False)) | kwargs
+        return cast.on(given.get("dtype"), bool(given.get("enabled", True)))
+
+    return autocast
+
+
+def _of_device(cast: Autocast, usual: Callable[..., Any]) -> Callable[..., Any]:
+    def asked(device_type: str | None = None) -> Any:
+        return usual(cast.device if device_type in (None, "meta") else device_type)
+
+    return asked
 
 
 def _is_cast(arg: Any) -> bool:

@@ -58,7 +58,7 @@ def drawn_out(tape: Tape, units: int) -> Tape | None:
 def _stretches(tape: Tape) -> Iterator[_Stretch]:
     events = tuple(_events(tape))
     for mark, end in tape.stretches():
-        marks = (mark,)
+        marks: tuple[Mark, ...] = (mark,)
         for unit, group in groupby(range(mark.event, end), key=lambda place: _unit(tape, events, place)):
             yield _Stretch(unit, tuple(events[place] for place in group), marks)
             marks = ()
@@ -97,7 +97,7 @@ class _Drawing:
     """The new tape while it is drawn. more: blocks that are added."""
 
     def __init__(self, tape: Tape, more: int) -> None:
-        self._tape, self._more, self._new = tape, more, Tape()
+        self._tape, self._more, self._new = tape, more, Tape(notes=tape.notes)
         self._live: dict[tuple[int, int], int] = {}  # block and ordinal of a storage -> its new number
 
     def draw(self, stretches: tuple[_Stretch, ...]) -> Tape:
@@ -137,13 +137,16 @@ class _Drawing:
             owner = self._owner(event, stretch.unit, block)
             key = owner, event.ordinal
             if event.allocates:
-                storage = replace(self._tape.storages[event.number], unit=owner)
+                storage = replace(self._tape.storages[event.number], unit=owner, bytes=self._size(event))
                 self._live[key] = self._new.allocate(storage, block)
             else:
                 number = self._live.pop(key, None)
-                if number is None or self._new.storages[number].bytes != event.bytes:
+                if number is None or self._new.storages[number].bytes != self._size(event):
                     raise _Unlike
                 self._new.free(number, block)
+
+    def _size(self, event: _Event) -> int:
+        return event.bytes + self._more * self._tape.storages[event.number].grows
 
     def _owner(self, event: _Event, unit: int, block: int) -> int:
         """The block that owns the memory, seen from the one at work: itself or a neighbour. Raises _Unlike."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,9 +22,7 @@ class Layout:
     def __init__(self, model: nn.Module, blocks: str = "", period: int = 1) -> None:
         self._prefix, self._period = f"{blocks}." if blocks else "", period
         self.names = {id(module): pattern(short(name)) for name, module in model.named_modules()}
-        self.units = {
-            id(module): self.unit_of(name) for name, module in model.named_modules() if self._is_block(name)
-        }
+        self.units = {id(module): self.unit_of(name) for name, module in model.named_modules() if self._is_block(name)}
 
     def unit_of(self, name: str) -> int:
         """The block of a module or a tensor by its name, OUTSIDE where it is in none."""

@@ -24,20 +24,35 @@ _GQA_IN_EFFICIENT = (2, 14)  # torch: the memory-efficient kernel takes fewer ke
 _HALF = (torch.float16, torch.bfloat16)
 
 # In-place updates of the fused optimizers: they have no meta kernels, and allocate nothing.
-FUSED_UPDATES = frozenset(
+_FUSED_UPDATES = frozenset(
     getattr(aten, name).default
     for name in ("_fused_adamw_", "_fused_adam_", "_fused_sgd_", "_fused_adagrad_")
     if hasattr(aten, name)
 )
 
 
+def _grouped_product(*args: Any, **kwargs: Any) -> torch.Tensor:
+    """Products of groups of rows. The meta kernel takes bfloat16 alone; CUDA's and the CPU's take others as well."""
+    product = aten._grouped_mm.default
+    left, right, *rest = args
+    if left.dtype == torch.bfloat16:
+        return product(*args, **kwargs)  # type: ignore[no-any-return]
+    halves = (torch.empty_like(part, dtype=torch.bfloat16) for part in (left, right))
+    shape = product(*halves, *rest, **kwargs)
+    return torch.empty_strided(shape.shape, shape.stride(), dtype=left.dtype, device=left.device)
+
+
 class Ways(NamedTuple):
-    """What a device does beside what operators show. workspaces: by operator, bytes by its arguments; without_effect:
-    operators that change what is there and need nothing; cublas_bytes: of one cuBLAS workspace."""
+    """What a device does beside what its operators show. workspaces: by operator, bytes by its arguments;
+    without_effect, stand_ins: meta kernels that are missing or too strict; cublas_bytes: of one cuBLAS workspace."""
 
     workspaces: Mapping[Any, Callable[[tuple[Any, ...]], int]] = EMPTY
-    without_effect: frozenset[Any] = frozenset()
+    without_effect: frozenset[Any] = _FUSED_UPDATES
+    stand_ins: Mapping[Any, Callable[..., Any]] = {aten._grouped_mm.default: _grouped_product}
     cublas_bytes: int = 0
+
+
+NO_WAYS = Ways()
 
 
 class Card(NamedTuple):
@@ -52,7 +67,7 @@ def install(card: Card) -> torch.library.Library:
     library = torch.library.Library("aten", "IMPL")
 
     def attention(*args: Any, **kwargs: Any) -> torch.Tensor:
-        return _attention(card, *args, **kwargs)
+        return _attend(card, Attention(*args, **kwargs))
 
     library.impl("scaled_dot_product_attention", attention, "AutogradMeta")
     library.impl("dropout", _dropout, "AutogradMeta")
@@ -76,7 +91,7 @@ def _take_many_tensors_at_once() -> None:
 def ways_of(card: Card) -> Ways:
     """The ways of a CUDA card. A cuBLAS workspace is 8 of 4 MiB on Hopper, else 2 of 4 MiB and 8 of 16 KiB."""
     cublas = 8 * 4 * MIB if card.capability >= _HOPPER else 2 * 4 * MIB + 8 * 16 * KIB
-    return Ways(_WORKSPACES, FUSED_UPDATES, cublas)
+    return Ways(_WORKSPACES, cublas_bytes=cublas)
 
 
 def _dropout(x: torch.Tensor, p: float, train: bool) -> torch.Tensor:
@@ -99,102 +114,115 @@ def _log_softmax(x: torch.Tensor, dim: int, dtype: torch.dtype | None = None) ->
     return aten._log_softmax(x if dtype is None else x.to(dtype), dim, False)  # type: ignore[no-any-return]
 
 
-def _attention(
-    card: Card,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attn_mask: torch.Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> torch.Tensor:
-    if attn_mask is not None and attn_mask.dtype == torch.bool:
-        attn_mask = _additive(attn_mask, query.dtype)
-    if _takes_flash(card, query, key, value, attn_mask, is_causal, dropout_p):
-        return flash(query, key, value, dropout_p, is_causal, scale)
-    if _takes_efficient(card, query, key, value, enable_gqa):
-        keep = torch.is_grad_enabled() and any(part.requires_grad for part in (query, key, value))
-        mask = None if attn_mask is None else _aligned(attn_mask, query, key)
-        return aten._scaled_dot_product_efficient_attention(  # type: ignore[no-any-return]
-            query, key, value, mask, keep, dropout_p, is_causal, scale=scale
-        )[0]
-    return aten._scaled_dot_product_attention_math(  # type: ignore[no-any-return]
-        query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
+class Attention(NamedTuple):
+    """The arguments of `scaled_dot_product_attention`; tensors are (batch, heads, tokens, head_dim)."""
+
+    query: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor
+    attn_mask: torch.Tensor | None = None
+    dropout_p: float = 0.0
+    is_causal: bool = False
+    scale: float | None = None
+    enable_gqa: bool = False
+
+    @property
+    def parts(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        return self.query, self.key, self.value
+
+    @property
+    def width(self) -> int:
+        """head_dim, of the queries."""
+        return self.query.shape[-1]
+
+    @property
+    def same_heads(self) -> bool:
+        """As many heads, and samples, of keys and values as of queries."""
+        return all(part.shape[:-2] == self.query.shape[:-2] for part in self.parts)
+
+    def with_additive_mask(self) -> Attention:
+        """A mask of truth values becomes one that is added, anew in each call."""
+        if self.attn_mask is None or self.attn_mask.dtype != torch.bool:
+            return self
+        hidden = torch.full((), float("-inf"), dtype=self.query.dtype, device=self.query.device)
+        return self._replace(attn_mask=torch.where(self.attn_mask, 0.0, hidden))
+
+
+def _attend(card: Card, asked: Attention) -> torch.Tensor:
+    asked = asked.with_additive_mask()
+    if _takes_flash(card, asked):
+        return flash(asked)
+    return _efficient(asked) if _takes_efficient(card, asked) else math(asked)
+
+
+def flash(asked: Attention) -> torch.Tensor:
+    """The flash kernel; heads are padded to a multiple of 8."""
+    over = -asked.width % _ALIGNED
+    scale = asked.scale or (asked.width**-0.5 if over else None)
+    parts = tuple(torch.nn.functional.pad(part, (0, over)) for part in asked.parts) if over else asked.parts
+    found = aten._scaled_dot_product_flash_attention(*parts, asked.dropout_p, asked.is_causal, False, scale=scale)
+    return found[0][..., : asked.width] if over else found[0]  # type: ignore[no-any-return]
+
+
+def _efficient(asked: Attention) -> torch.Tensor:
+    keep = torch.is_grad_enabled() and any(part.requires_grad for part in asked.parts)
+    mask = None if asked.attn_mask is None else _aligned(asked.attn_mask, asked)
+    return aten._scaled_dot_product_efficient_attention(  # type: ignore[no-any-return]
+        *asked.parts, mask, keep, asked.dropout_p, asked.is_causal, scale=asked.scale
     )[0]
 
 
-def flash(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    dropout_p: float = 0.0,
-    is_causal: bool = True,
-    scale: float | None = None,
-) -> torch.Tensor:
-    """The flash kernel on (batch, heads, tokens, head_dim), the head padded to a multiple of 8."""
-    width = query.shape[-1]
-    over = -width % _ALIGNED
-    if over:
-        scale = scale or width**-0.5
-        query, key, value = (torch.nn.functional.pad(part, (0, over)) for part in (query, key, value))
-    out = aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal, False, scale=scale)[0]
-    return out[..., :width] if over else out  # type: ignore[no-any-return]
+def math(asked: Attention) -> torch.Tensor:
+    """Plain operators, with a table of all scores."""
+    return aten._scaled_dot_product_attention_math(  # type: ignore[no-any-return]
+        *asked.parts,
+        asked.attn_mask,
+        asked.dropout_p,
+        asked.is_causal,
+        scale=asked.scale,
+        enable_gqa=asked.enable_gqa,
+    )[0]
 
 
-def _takes_flash(
-    card: Card,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: torch.Tensor | None,
-    is_causal: bool,
-    dropout_p: float,
-) -> bool:
-    width = query.shape[-1]
+def _takes_flash(card: Card, asked: Attention) -> bool:
+    query, key, value = asked.parts
     return (
-        mask is None
+        asked.attn_mask is None
         and query.dim() == 4
         and query.dtype in _HALF
         and card.capability >= _AMPERE
-        and width == key.shape[-1] == value.shape[-1] <= _WIDEST_HEAD
-        and not (is_causal and query.shape[2] != key.shape[2])
-        and not _too_wide_for_consumer_cards(card, width, query.requires_grad, dropout_p)
+        and (asked.same_heads or asked.enable_gqa)
+        and asked.width == key.shape[-1] == value.shape[-1] <= _WIDEST_HEAD
+        and not (asked.is_causal and query.shape[2] != key.shape[2])
+        and not _too_wide_for_consumer_cards(card, asked)
     )
 
 
-def _too_wide_for_consumer_cards(card: Card, width: int, trained: bool, dropout_p: float) -> bool:
+def _too_wide_for_consumer_cards(card: Card, asked: Attention) -> bool:
     """On 8.6 and 8.9 the backward pass of wide heads has not enough shared memory."""
     consumer = 8.6 <= card.capability <= 8.9
-    return consumer and trained and (192 < width <= 224 or (width > 224 and dropout_p > 0))
+    wide = 192 < asked.width <= 224 or (asked.width > 224 and asked.dropout_p > 0)
+    return consumer and asked.query.requires_grad and wide
 
 
-def _takes_efficient(
-    card: Card, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, enable_gqa: bool
-) -> bool:
-    grouped = enable_gqa and key.shape[-3] != query.shape[-3]
+def _takes_efficient(card: Card, asked: Attention) -> bool:
+    query, _, value = asked.parts
     bf16_unknown = query.dtype == torch.bfloat16 and card.capability < _AMPERE
     aligned = _ALIGNED if query.dtype in _HALF else 4 if card.capability >= _AMPERE else 1
     return (
         query.dim() == 4
         and query.dtype in (*_HALF, torch.float32)
         and not bf16_unknown
-        and not (grouped and card.torch < _GQA_IN_EFFICIENT)
+        and (asked.same_heads or (asked.enable_gqa and card.torch >= _GQA_IN_EFFICIENT))
         and all(part.shape[-1] % aligned == 0 for part in (query, value))
     )
 
 
-def _additive(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """0 where a token is seen, minus infinity where not; each call makes a new one."""
-    return torch.where(mask, 0.0, torch.full((), float("-inf"), dtype=dtype, device=mask.device))
-
-
-def _aligned(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+def _aligned(mask: torch.Tensor, asked: Attention) -> torch.Tensor:
     over = -mask.shape[-1] % _ALIGNED
     if over:
         mask = torch.nn.functional.pad(mask, (0, over))[..., : mask.shape[-1]]
+    query, key, _ = asked.parts
     return mask.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
 
 
@@ -204,7 +232,7 @@ def _flash_backward_workspace(args: tuple[Any, ...]) -> int:
     batch, heads, length, width = query.shape
     rows = batch * heads * (-(-length // 128) * 128)
     grouped = 2 * query.element_size() * batch * heads * key.shape[2] * width if key.shape[1] != heads else 0
-    return rows * 4 * (-(-width // 32) * 32) + rows * 4 + grouped
+    return int(rows * 4 * (-(-width // 32) * 32) + rows * 4 + grouped)
 
 
 def _efficient_backward_workspace(args: tuple[Any, ...]) -> int:

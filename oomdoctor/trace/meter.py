@@ -1,7 +1,7 @@
 """Counts live storages: a dispatch mode under which every tensor's memory is written on a tape.
 
-A storage is alive from the first tensor on it that an operator gives back until torch drops it; autograd's saved tensors
-count while they are saved. What a kernel takes inside itself no dispatch mode can see: `workspaces` says it.
+A storage is alive from the first tensor on it that an operator gives back until torch drops it; what autograd saves
+counts while it is saved. What a kernel takes inside itself no dispatch mode can see: `workspaces` says it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from oomdoctor.trace.kernels import Ways
+from oomdoctor.trace.kernels import NO_WAYS, Ways
 from oomdoctor.trace.tape import OUTSIDE, Storage, Tape
 
+_ANY_BLOCK = 1  # but for the first and the last
 _ASKS_A_VALUE = torch.ops.aten._local_scalar_dense.default
 _PRODUCTS = frozenset(getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm"))
 _RESIZES = frozenset({torch.ops.aten.resize_.default, torch.ops.aten.set_.source_Tensor})
@@ -47,11 +48,12 @@ class _Watch(weakref.ref):  # type: ignore[type-arg]
 class Meter(TorchDispatchMode):
     """Writes the storages of one kind of device on its tape while it is the mode in force.
 
-    device: `meta`, or `cpu` to count real tensors. padded: how to answer the question whether all tokens are real, which
-    model code asks of tensors that have no values here. words: the size of the vocabulary, by which logits are known.
+    device: `meta`, or `cpu` to count real tensors. padded: how to answer the question whether all tokens are real,
+    which model code asks of tensors that have no values here. words: the size of the vocabulary, by which logits are
+    known.
     """
 
-    def __init__(self, device: str = "meta", ways: Ways = Ways(), padded: bool = False) -> None:
+    def __init__(self, device: str = "meta", ways: Ways = NO_WAYS, padded: bool = False) -> None:
         super().__init__()
         self.tape = Tape()
         self.device, self.words = device, 0
@@ -68,16 +70,18 @@ class Meter(TorchDispatchMode):
     # What happens -----------------------------------------------------------------------------------------------
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        run = func
         if self.device == "meta":
             if func is _ASKS_A_VALUE:
                 return self._answer(args[0])
             if func in self._ways.without_effect:
                 return None
+            run = self._ways.stand_ins.get(func, func)
         if func in _PRODUCTS:
             self._take_workspace()
         if self.phase == "optimizer_step":
             self._go_to(args)
-        out = func(*args, **(kwargs or {}))
+        out = run(*args, **(kwargs or {}))
         self._look_at(func, args, out)
         if func in self._ways.workspaces:
             self.pass_through(self._ways.workspaces[func](args), func.name())
@@ -87,9 +91,7 @@ class Meter(TorchDispatchMode):
         thread = "backward" if self.phase == "backward" else "forward"
         size, self._no_cublas_yet[thread] = self._no_cublas_yet[thread], 0
         if size:
-            context, self.unit = self.unit, OUTSIDE
-            self.stay(size, "cublas", "workspaces")
-            self.unit = context
+            self.tape.allocate(Storage(size, "workspaces", op="cublas"))
 
     def _answer(self, tensor: torch.Tensor) -> bool | int | float:
         """A value for a tensor without one. The only question that memory depends on: are there no padded tokens?"""
@@ -121,6 +123,7 @@ class Meter(TorchDispatchMode):
             shape=tuple(tensor.shape),
             dtype=str(tensor.dtype).removeprefix("torch."),
             unit=self._unit_of_new(args, place),
+            grows=self._growth(storage.nbytes(), args, place),
         )
         self._watch(storage, self.tape.allocate(new, self.unit))
 
@@ -177,6 +180,12 @@ class Meter(TorchDispatchMode):
         each = self.phase == "optimizer_step" and place is not None and _are_many(args) and place < len(args[0])
         found = self._unit_of(args[0][place]) if each else None
         return self.unit if found is None else found
+
+    def _growth(self, size: int, args: Any, place: int | None) -> int:
+        """What one more block adds to a result of many parameters, such as the list of all gradients' norms."""
+        if self.phase != "optimizer_step" or place is not None or not _are_many(args):
+            return 0
+        return size * sum(self._unit_of(part) == _ANY_BLOCK for part in args[0]) // len(args[0])
 
     # What is known of it ----------------------------------------------------------------------------------------
 

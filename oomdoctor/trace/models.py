@@ -12,8 +12,10 @@ from torch import nn
 
 from oomdoctor.trace import quantized
 from oomdoctor.trace.autocast import Autocast
+from oomdoctor.trace.kernels import Attention, flash
 from oomdoctor.trace.spec import Spec
 
+_FLASH = "oomdoctor_flash"  # flash-attn is for CUDA alone, and its name is kept for it
 _LATER_BLOCKS = 2  # of `method: freeze`, as in LLaMA-Factory's freeze_trainable_layers
 
 
@@ -36,6 +38,8 @@ def config_of(spec: Spec, layers: int | None = None) -> Any:
     """The transformers config of a spec, cut down to some blocks where a number is given. Raises NotSimulated."""
     given = {key: value for key, value in spec.config.items() if key != "model_type"}
     model_type = str(spec.config.get("model_type", ""))
+    if spec.config.get("is_encoder_decoder") or model_type in ("t5", "mt5", "umt5", "longt5"):
+        given.setdefault("decoder_start_token_id", 0)  # any; T5's class asks for one
     try:
         config = transformers.AutoConfig.for_model(model_type, **given)
     except (KeyError, ValueError):
@@ -66,10 +70,28 @@ def period_of(config: Any) -> int:
     return whole
 
 
+def know_flash_attention() -> None:
+    """Attention as the flash-attn package does it: its kernel for every dtype, and no mask where nothing is padded."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import flash_attention_mask
+
+    def attend(
+        module: nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any, **asked: Any
+    ) -> tuple[torch.Tensor, None]:
+        causal = asked.get("is_causal")
+        causal = getattr(module, "is_causal", True) if causal is None else causal
+        dropout, scale = asked.get("dropout", 0.0), asked.get("scaling")
+        out = flash(Attention(query, key, value, None, dropout, causal, scale))
+        return out.transpose(1, 2).contiguous(), None
+
+    AttentionInterface.register(_FLASH, attend)
+    AttentionMaskInterface.register(_FLASH, flash_attention_mask)
+
+
 def build(spec: Spec, config: Any) -> nn.Module:
     """The bare model, weights as loaded and not quantized. Raises NotSimulated."""
     auto = _class_for(config, spec.task)
-    attention = "oomdoctor_flash" if spec.attention == "flash_attention_2" else spec.attention
+    attention = _FLASH if spec.attention == "flash_attention_2" else spec.attention
     dtype = getattr(torch, spec.dtype)
     with torch.device(spec.device):
         try:
@@ -214,6 +236,24 @@ def blocks_of(model: nn.Module) -> Blocks | None:
     ]
     outer = [found for found in lists if not any(found.name.startswith(f"{other.name}.") for other in lists)]
     return outer[0] if len(outer) == 1 else None
+
+
+def outside_of_blocks(spec: Spec, config: Any) -> dict[str, torch.Size]:
+    """The shapes of what the model keeps outside of its blocks."""
+    model = build(spec, config)
+    found = blocks_of(model)
+    inside = f"{found.name}." if found else ""
+    return {name: tensor.shape for name, tensor in tensors_of(model) if not (inside and name.startswith(inside))}
+
+
+def notes_on(model: Any, spec: Spec) -> Iterator[str]:
+    """What a reader must know of how the model was run, as keys of texts/trace."""
+    if spec.attention != "eager" and getattr(model.config, "_attn_implementation", None) == "eager":
+        yield "note_eager"
+    if getattr(model.config, "is_encoder_decoder", False):
+        yield "note_encoder_decoder"
+    if getattr(model.config, "vision_config", None) is not None and model.main_input_name == "input_ids":
+        yield "note_text_only"
 
 
 def inputs_of(model: Any, spec: Spec) -> Mapping[str, torch.Tensor]:

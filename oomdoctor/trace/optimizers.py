@@ -67,12 +67,12 @@ class Blockwise(torch.optim.Optimizer):
     """
 
     def __init__(
-        self, groups: Groups, states: int, bits: int, paged: bool = False, in_32_bits: Iterable[nn.Parameter] = ()
+        self, groups: Groups, states: int, bits: int, paged: bool = False, in_32_bits: Iterable[torch.Tensor] = ()
     ) -> None:
         super().__init__(groups, {})
         self.states, self.bits, self.paged = states, bits, paged
         self.tables: list[torch.Tensor] = []
-        self._in_32_bits = {id(parameter) for parameter in in_32_bits}
+        self._in_32_bits = {id(table) for table in in_32_bits}
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]

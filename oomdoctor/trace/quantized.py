@@ -63,14 +63,14 @@ class Linear4bit(nn.Linear):
     weight: Params4bit
 
     @classmethod
-    def of(cls, linear: nn.Module, scheme: Scheme) -> Linear4bit:
+    def of(cls, linear: Any, scheme: Scheme) -> Linear4bit:
         """The layer with its weights packed."""
-        new = _shell(cls, linear)
+        new: Linear4bit = _shell(cls, linear)
         weight = linear.weight
         count, device = weight.numel(), weight.device
         blocks = -(-count // BLOCK)
         packed = torch.zeros(-(-count // 2), 1, dtype=torch.uint8, device=device)
-        new.weight = torch.Tensor._make_subclass(Params4bit, packed, False)
+        new.weight = _make_subclass(Params4bit, packed)
         new.weight.quant_state = State4bit(
             torch.Size((new.out_features, new.in_features)),
             weight.dtype,
@@ -115,7 +115,7 @@ class _Product4bit(torch.autograd.Function):
 def dequantize_4bit(weight: torch.Tensor, state: State4bit) -> torch.Tensor:
     """All weights of a layer in the dtype that they were loaded in."""
     with purpose(UNPACKED):
-        if state.outer is not None:
+        if state.offset is not None:
             absmax = torch.empty(state.absmax.shape, dtype=torch.float32, device=weight.device)
             absmax += state.offset
         return torch.zeros(state.shape, dtype=state.dtype, device=weight.device)
@@ -127,12 +127,12 @@ class Linear8bitLt(nn.Linear):
     weight: Int8Params
 
     @classmethod
-    def of(cls, linear: nn.Module, scheme: Scheme) -> Linear8bitLt:
+    def of(cls, linear: Any, scheme: Scheme) -> Linear8bitLt:
         """The layer with its weights in bytes."""
-        new = _shell(cls, linear)
+        new: Linear8bitLt = _shell(cls, linear)
         device = linear.weight.device
         whole = torch.zeros(new.out_features, new.in_features, dtype=torch.int8, device=device)
-        new.weight = torch.Tensor._make_subclass(Int8Params, whole, False)
+        new.weight = _make_subclass(Int8Params, whole)
         new.state = State8bit(whole, torch.zeros(new.out_features, device=device))
         new.index = None
         return new
@@ -191,7 +191,12 @@ class _Product8bit(torch.autograd.Function):
         return of_x, of_bias, None
 
 
-def _shell(cls: type[Any], linear: nn.Module) -> Any:
+def _make_subclass(cls: Any, data: torch.Tensor) -> Any:
+    """A frozen parameter of the class on this data."""
+    return torch.Tensor._make_subclass(cls, data, False)
+
+
+def _shell(cls: Any, linear: Any) -> Any:
     """A layer of the class with the sizes and the bias of a linear layer (or of GPT-2's Conv1D), and no weights yet."""
     transposed = not isinstance(linear, nn.Linear)
     rows, columns = linear.weight.shape

@@ -14,9 +14,11 @@ class Spec(NamedTuple):
 
     config: of the model, as in its config.json. task: a value of the run card, or "" . dtype, trainable_dtype: of the
     weights as loaded, and of those that are trained where it differs. autocast: its dtype, "" for none. micro_batches:
-    whose gradients are accumulated. padded: whether some tokens of the batch are padding. reentrant: the older way of
+    whose gradients are accumulated. padded: whether some tokens of the batch are padding. loss: as on a run card, or
+    chunked-trl for TRL's way. reentrant: the older way of
     checkpointing. trainer: the loop is that of transformers' Trainer, which lets outputs go before backward and clips
-    gradients; else a plain loop that keeps them. capability, torch: what CUDA's choice of kernels goes by.
+    gradients; else a plain loop that keeps them. capability, torch: what CUDA's choice of kernels goes by (None: the
+    torch that is installed).
     device: `meta`, or `cpu` for real tensors. whole: trace all blocks, even where the tape of a few can be drawn out.
     """
 
@@ -42,7 +44,7 @@ class Spec(NamedTuple):
     loss: str = "plain"
     trainer: bool = True
     capability: float = 8.0
-    torch: tuple[int, int] = (2, 13)
+    torch: tuple[int, int] | None = None
     device: str = "meta"
     whole: bool = False
 
@@ -59,5 +61,7 @@ def to_json(spec: Spec) -> str:
 def from_json(text: str) -> Spec:
     """The spec of a text that `to_json` wrote."""
     found = json.loads(text)
-    lora = {key: tuple(value) if isinstance(value, list) else value for key, value in found["lora"].items()}
-    return Spec(**{**found, "lora": Lora(**lora), "torch": tuple(found["torch"])})
+    lora: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in found["lora"].items()
+    }
+    return Spec(**{**found, "lora": Lora(**lora), "torch": found["torch"] and tuple(found["torch"])})

@@ -13,7 +13,7 @@ from torch import nn
 from oomdoctor.trace import losses, models, quantized
 from oomdoctor.trace.autocast import Autocast
 from oomdoctor.trace.hooks import Layout, follow, short
-from oomdoctor.trace.kernels import Ways
+from oomdoctor.trace.kernels import NO_WAYS, Ways
 from oomdoctor.trace.meter import Meter
 from oomdoctor.trace.optimizers import optimizer_for, states_of
 from oomdoctor.trace.spec import Spec
@@ -28,7 +28,7 @@ Batch = Mapping[str, torch.Tensor]
 def trace(
     spec: Spec,
     config: Any,
-    ways: Ways = Ways(),
+    ways: Ways = NO_WAYS,
     autocast: Autocast | None = None,
     progress: Progress = lambda what: None,
 ) -> Tape:
@@ -53,6 +53,7 @@ def trace(
 def _set_up(spec: Spec, config: Any, autocast: Autocast | None, meter: Meter) -> tuple[Any, Layout]:
     """The model on the device, ready to train, all of it on the tape."""
     model = models.build(spec, config)
+    meter.tape.notes += models.notes_on(model, spec)
     meter.words = models.words_of(model)
     scheme = models.scheme_of(spec)
     if scheme is not None:
@@ -81,7 +82,7 @@ def _write_down(model: nn.Module, meter: Meter, layout: Layout, loaded: torch.dt
     for name, tensor in models.tensors_of(model):
         before = _unpacked(tensor, loaded) if loaded is not None else 0
         number = meter.stay(before, "load", "temporaries", layout.unit_of(name)) if before else None
-        meter.hold(tensor, "weights", name, layout.unit_of(name))
+        meter.hold(tensor, "weights", short(name), layout.unit_of(name))
         if number is not None:
             meter.tape.free(number)
 

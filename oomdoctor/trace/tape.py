@@ -14,7 +14,8 @@ class Storage:
     """One piece of memory, from its allocation to its free.
 
     kind: the bill's line it counts to; empty until it is known. module: which module made it, blocks numbered. op: the
-    operator that made it. unit: the block that it belongs to, or OUTSIDE.
+    operator that made it. unit: the block that it belongs to, or OUTSIDE. grows: bytes more for each further block, of
+    a list with an entry for each parameter.
     """
 
     bytes: int
@@ -24,6 +25,7 @@ class Storage:
     shape: tuple[int, ...] = ()
     dtype: str = ""
     unit: int = OUTSIDE
+    grows: int = 0
 
 
 class Mark(NamedTuple):
@@ -38,13 +40,14 @@ class Mark(NamedTuple):
 class Tape:
     """events: the number of a storage where it is allocated, its complement (~number) where it is freed.
 
-    units: for each event the block whose code ran, or OUTSIDE.
+    units: for each event the block whose code ran, or OUTSIDE. notes: what a reader must know of the run, as keys.
     """
 
     storages: list[Storage] = field(default_factory=list)
     events: list[int] = field(default_factory=list)
     units: list[int] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def allocate(self, storage: Storage, unit: int = OUTSIDE) -> int:
         """Write down a new storage and give its number."""
