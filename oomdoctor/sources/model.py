@@ -69,8 +69,8 @@ def _architecture(shape: _Shape, name: str | None) -> Architecture | None:
 def config_for(settings: Mapping[str, Value]) -> Mapping[str, Any] | None:
     """The config.json that the facts describe, with the family as `model_type` where it names none; None where they
     name neither a model nor an architecture. `architecture.*` wins over the model. Raises UserError."""
-    given, label = _given(settings), settings.get("model")
-    name = str(label) if label is not None else None
+    shape, name = _asked(settings)
+    given = _given(shape)
     if not given and not name:
         return None
     config = _filled(given, name) if given else find_model(name or "").config
