@@ -34,4 +34,6 @@ def _run(arguments: list[str]) -> int:
     gc.set_threshold(100_000)  # nothing here makes cycles that matter in the tenth of a second that it runs
     from oomdoctor import commands
 
-    return commands.run(arguments)
+    code = commands.run(arguments)
+    gc.disable()  # the process ends: Python's last look for cycles takes some milliseconds for nothing
+    return code

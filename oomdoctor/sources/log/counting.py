@@ -7,7 +7,6 @@ Of short lines, to count them takes longer than to search: 3 bytes a nanosecond,
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -51,6 +50,8 @@ class Beside:
     def end(self) -> None:
         """Leave no process behind, whatever happened."""
         if self.child:
+            import signal
+
             os.close(self.pipe)
             with suppress(OSError):
                 os.kill(self.child, signal.SIGKILL)
