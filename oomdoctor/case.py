@@ -166,6 +166,9 @@ class Run(NamedTuple):
     bnb_4bit_compute_dtype: str | None = None
     kbit_prepare: bool | None = None
     optim: str | None = None
+    optim_args: str | None = None  # such as rank=128,update_proj_gap=200
+    optim_target_modules: tuple[str, ...] = ()
+    optimizer_in_backward: bool | None = None  # each gradient is used up as soon as it is there
     per_device_train_batch_size: int | None = None
     gradient_accumulation_steps: int | None = None
     max_length: int | None = None

@@ -9,7 +9,8 @@ from oomdoctor.memory import items, online, passing, trained
 from oomdoctor.memory.evaluation import evaluation
 from oomdoctor.memory.job import Job, job_of
 from oomdoctor.memory.lines import Bill, Line, PhaseBill, Range, total
-from oomdoctor.memory.peak import Moment, Step, moments, step_of
+from oomdoctor.memory.moments import Moment
+from oomdoctor.memory.peak import Step, moments, step_of
 
 # Flat keys without which there is no bill.
 NEEDED: tuple[str, ...] = (
@@ -34,6 +35,9 @@ READ: tuple[str, ...] = (
     "task",
     "framework",
     "trainable_dtype",
+    "optim_args",
+    "optim_target_modules",
+    "optimizer_in_backward",
     "bnb_4bit_compute_dtype",
     "kbit_prepare",
     "padding",
@@ -140,7 +144,9 @@ def _training(job: Job) -> Iterator[PhaseBill]:
         lasting = (*lasting, *(() if job.run.vllm_enable_sleep_mode else (engine,)), items.rollout_scores(job))
     found = moments(step)
     for phase in ("forward", "loss", "backward", "optimizer_step"):
-        yield _phase(job, step, lasting, tuple(moment for moment in found if moment.phase == phase))
+        candidates = tuple(moment for moment in found if moment.phase == phase)
+        if candidates:  # an optimizer that steps within backward has no phase of its own
+            yield _phase(job, step, lasting, candidates)
     evaluating = evaluation(job)
     if evaluating:
         yield _phase(job, step, lasting, evaluating)

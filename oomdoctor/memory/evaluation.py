@@ -16,7 +16,8 @@ from oomdoctor.memory.lines import Range
 from oomdoctor.memory.log_probs import handed_out
 from oomdoctor.memory.logits import Loss, per_logit
 from oomdoctor.memory.loss import compute_bytes, logit_bytes, loss_of
-from oomdoctor.memory.peak import Moment, cast_cache, head_cast
+from oomdoctor.memory.moments import Moment
+from oomdoctor.memory.peak import cast_cache, head_cast
 
 # Samples of an evaluation set of which nothing is known: low, likely, high.
 SAMPLES = (1, 100, 1000)

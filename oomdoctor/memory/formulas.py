@@ -7,11 +7,12 @@ a number is. The sizes themselves are worked out elsewhere (peak, trained, shard
 from __future__ import annotations
 
 from oomdoctor.case import Text
-from oomdoctor.memory import attention, evaluation, online, peak, sharding, trained, without_backward
+from oomdoctor.memory import attention, evaluation, in_backward, online, peak, sharding, trained, without_backward
 from oomdoctor.memory.activations import mlp_width
 from oomdoctor.memory.job import Job
 from oomdoctor.memory.logits import in_words
-from oomdoctor.memory.peak import Moment, Step
+from oomdoctor.memory.moments import Moment
+from oomdoctor.memory.peak import Step
 
 
 def shared(whole: Text, share: float, is_sum: bool = False) -> Text:
@@ -38,13 +39,23 @@ def _parameters(count: int, size: int) -> Text:
 
 
 def gradients(step: Step, moment: Moment) -> Text:
-    """Those that are there at a moment: all, the output layer's alone, or all but the first block's."""
+    """Those that are there at a moment: all, one alone, the output layer's, or all but the first block's."""
+    if in_backward.applies(step.job):
+        return _one_gradient(step.job, moment)
     if moment.name != "B5" and moment.gradients != step.gradients:
         return _head(step.job, "head_gradient")
     whole = shared(_parameters(step.trainable, step.undivided), sharding.gradient_share(step.job))
     if moment.gradients == step.gradients:
         return whole
     return Text("texts/bill.not_yet_all", {"whole": whole, "share": peak.before_the_first_block(step.job)})
+
+
+def _one_gradient(job: Job, moment: Moment) -> Text:
+    each = job.gradient_bytes
+    found = Text("texts/bill.one_gradient", {"count": in_backward.stepped_numbers(job, moment), "each": each})
+    if not in_backward.waiting(job, moment):
+        return found
+    return Text("texts/bill.and_waiting", {"before": found, "count": trained.table_numbers(job), "each": each})
 
 
 def activations(step: Step, moment: Moment) -> Text:
@@ -131,6 +142,23 @@ def logits(step: Step, moment: Moment) -> Text:
 
 def temporaries(step: Step, moment: Moment) -> Text:
     """Tensors in flight: within a block, of the output layer's gradient, or within the optimizer's step."""
+    if moment.phase == "backward" and in_backward.applies(step.job):
+        return _with_a_step(step, moment)
+    return _in_flight(step, moment)
+
+
+def _with_a_step(step: Step, moment: Moment) -> Text:
+    """What is in flight, and the step of the one tensor whose gradient is there."""
+    job = step.job
+    numbers = in_backward.stepped_numbers(job, moment)
+    size = trained.of_one_tensor(job, numbers)
+    if moment.temporaries == size:
+        return Text("texts/bill.step_of_one", {"count": numbers, "each": size / numbers})
+    found = _in_flight(step, moment)
+    return Text("texts/bill.and_step", {"before": found, "count": numbers, "each": size / numbers}) if size else found
+
+
+def _in_flight(step: Step, moment: Moment) -> Text:
     job = step.job
     if moment.name == "O":
         return _optimizer(job)

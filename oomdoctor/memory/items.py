@@ -8,8 +8,8 @@ from oomdoctor.case import Text
 from oomdoctor.memory import (
     evaluation,
     formulas,
+    in_backward,
     online,
-    optimizer,
     origins,
     overhead,
     sharding,
@@ -19,7 +19,8 @@ from oomdoctor.memory import (
 from oomdoctor.memory.job import Job
 from oomdoctor.memory.lines import NOTHING, Line, Range, total
 from oomdoctor.memory.logits import in_words
-from oomdoctor.memory.peak import Moment, Step
+from oomdoctor.memory.moments import Moment
+from oomdoctor.memory.peak import Step
 from oomdoctor.memory.weights import QUANTIZED_BYTES
 from oomdoctor.units import MIB
 
@@ -87,13 +88,17 @@ def rollout_scores(job: Job) -> Line:
 def states(job: Job) -> Line:
     """Optimizer states; paged ones lie in managed memory, outside torch's allocator."""
     share, size = sharding.state_share(job), trained.states(job)
-    key = "paged_states" if optimizer.kind_of(job.run.optim or "").paged else "optimizer_states"
+    key = "paged_states" if trained.kind_of(job).paged else "optimizer_states"
     formula = formulas.shared(formulas.each_parameter(job, size), share)
     return exact(key, round(size * share), formula, origins.of_states(job))
 
 
 def gradients(job: Job) -> Line:
-    """All gradients of this card."""
+    """All gradients of this card, or the largest where each is used up at once."""
+    if in_backward.applies(job):
+        numbers, each = max(trained.table_numbers(job), trained.largest_matrix(job)), job.gradient_bytes
+        formula = Text("texts/bill.one_gradient", {"count": numbers, "each": each})
+        return exact("gradients", numbers * each, formula, origins.GRADIENTS)
     share, whole = sharding.gradient_share(job), trained.gradients(job)
     formula = formulas.shared(formulas.each_parameter(job, whole), share)
     return exact("gradients", round(whole * share), formula, origins.GRADIENTS)

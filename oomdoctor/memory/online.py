@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from oomdoctor.memory import passing
 from oomdoctor.memory.job import Job
-from oomdoctor.memory.peak import Moment
+from oomdoctor.memory.moments import Moment
 from oomdoctor.units import MIB
 
 _WHOLE_GENERATION = (0, 18)  # TRL: one generation serves all micro-batches of a step; vLLM may run on the same card

@@ -1,53 +1,92 @@
 """What an optimizer keeps per trained parameter, and what its step needs on top.
 
-Source: states of the released classes, measured by running them (bytes per parameter); foreach's workspace is one set
-of parameters (traced: 62.76 GiB against 50.21 fused for Llama-2-7B), a for-loop's two of the largest tensor.
+Source: the released classes of torch 2.13, transformers 5.24, bitsandbytes 0.50, torchao 0.18, schedulefree, optimi,
+galore-torch, apollo-torch and lomo-optim, each run on the CPU with its tensors counted (tests/memory/test_optimizer.py
+runs those that are installed). Names are those of transformers (`OptimizerNames`) and of axolotl.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
+
+Pair = tuple[float, float]  # for 16-bit and for 32-bit parameters
 
 
 class Kind(NamedTuple):
-    """per_parameter: state bytes where the state has a size of its own; dtypes: tensors of the parameter's dtype.
+    """Bytes for 16-bit and for 32-bit parameters.
 
-    workspace: parameter-sized tensors (of the parameter's dtype) alive within a step. of_largest: bytes per number of
-    the largest tensor, for 16-bit and for 32-bit parameters, where the step goes tensor by tensor. paged: in managed
-    memory, outside torch's allocator. tables_in_32_bits: transformers keeps the states of embeddings so
-    (bitsandbytes' override).
+    states: for each parameter, from step to step. workspace: for each parameter, alive within a step that takes all
+    parameters at once. of_largest: for each number of the largest tensor, where the step goes tensor by tensor. paged:
+    the states are in managed memory, outside torch's allocator. tables_in_32_bits: transformers keeps the states of
+    embeddings so (bitsandbytes' override). low_rank: matrices are stepped in a projection. in_backward: each gradient
+    is used up as soon as it is there.
     """
 
-    dtypes: float = 0.0
-    per_parameter: float = 0.0
-    workspace: float = 0.0
-    of_largest: tuple[int, int] = (0, 0)
+    states: Pair = (0.0, 0.0)
+    workspace: Pair = (0.0, 0.0)
+    of_largest: Pair = (0.0, 0.0)
     paged: bool = False
     tables_in_32_bits: bool = False
+    low_rank: bool = False
+    in_backward: bool = False
 
 
-_FOREACH, _NONE = 1.0, 0.0
+LOOP: Pair = (6.0, 12.0)  # of AdamW that goes tensor by tensor, for each number of the largest
+_ADAM_STATES = (4.0, 8.0)  # two tensors of the parameter's dtype
+_8_BIT = 1 + 4 / 256  # a state of a byte, an fp32 scale for each block of 256
+_4_BIT = 0.5 + 4 / 128  # torchao: half a byte, a scale for each block of 128
+
+# The first entry whose words are all in the name.
+_KINDS: tuple[tuple[tuple[str, ...], Kind], ...] = (
+    (("adalomo",), Kind(states=(0.02, 0.02), of_largest=(8, 8), in_backward=True)),
+    (("lomo",), Kind(of_largest=(8, 4), in_backward=True)),
+    (("galore", "adafactor"), Kind(states=(0.02, 0.02), of_largest=(30, 26), low_rank=True)),
+    (("galore", "8bit"), Kind(states=(2 * _8_BIT, 2 * _8_BIT), of_largest=(16, 24), low_rank=True)),
+    (("galore",), Kind(states=_ADAM_STATES, of_largest=(16, 24), low_rank=True)),
+    (("apollo",), Kind(states=_ADAM_STATES, of_largest=(6, 12), low_rank=True)),
+    (("adafactor",), Kind(states=(0.02, 0.02), of_largest=(20, 12))),  # a row and a column of each matrix
+    (("lion", "8bit"), Kind(states=(_8_BIT, _8_BIT))),
+    (("lion_pytorch",), Kind(states=(2, 4), of_largest=(4, 8))),
+    (("lion",), Kind(states=(4, 4))),  # bitsandbytes: fp32, whatever the parameter
+    (("rmsprop", "8bit"), Kind(states=(_8_BIT, _8_BIT))),
+    (("rmsprop", "bnb"), Kind(states=(4, 4))),
+    (("rmsprop",), Kind(states=(2, 4), workspace=(2, 4))),
+    (("adagrad",), Kind(states=(2, 4), workspace=(4, 8))),
+    (("muon",), Kind(states=(2, 4), of_largest=(10, 12))),
+    (("ademamix", "8bit"), Kind(states=(3 * _8_BIT, 3 * _8_BIT))),
+    (("ademamix",), Kind(states=(12, 12))),
+    (("schedule_free_sgd",), Kind(states=(2, 4))),
+    (("schedule_free_radam",), Kind(states=_ADAM_STATES)),
+    (("stable_adamw",), Kind(states=(6, 8), workspace=(2, 4))),  # 16 bits: a third tensor for what rounding loses
+    (("sgd",), Kind()),
+    (("adam_mini",), Kind(states=(2, 4), of_largest=(6, 12))),
+    (("torch_4bit",), Kind(states=(2 * _4_BIT, 2 * _4_BIT))),
+    (("ao_", "4bit"), Kind(states=(2 * _4_BIT, 2 * _4_BIT))),
+    (("torch_8bit",), Kind(states=(2 * _8_BIT, 2 * _8_BIT))),
+    (("ao_", "8"), Kind(states=(2 * _8_BIT, 2 * _8_BIT))),  # 8bit and fp8
+    (("8bit",), Kind(states=(2 * _8_BIT, 2 * _8_BIT), tables_in_32_bits=True)),
+    (("paged",), Kind(states=(8, 8))),
+    (("bnb",), Kind(states=(8, 8))),
+    (("anyprecision",), Kind(states=(8, 8), of_largest=(8, 8))),
+    (("fused",), Kind(states=_ADAM_STATES)),
+    (("adamw_hf",), Kind(states=_ADAM_STATES, of_largest=LOOP)),
+)
+_FOREACH_ADAM = Kind(states=_ADAM_STATES, workspace=(2, 4))
 
 
+@lru_cache(maxsize=64)
 def kind_of(optim: str) -> Kind:
-    """The kind of an optimizer, by its name in transformers (`OptimizerNames`)."""
+    """The kind of an optimizer, by its name in transformers. One that is not known is taken for AdamW of torch."""
     name = optim.lower()
-    paged = "paged" in name
-    bits8, bits4 = "8bit" in name, "4bit" in name
-    torchao = name.startswith("adamw_torch_")
-    if "adafactor" in name:
-        # A row and a column of each matrix; transformers' class takes one tensor after the other (traced).
-        return Kind(per_parameter=0.02, of_largest=(20, 12))
-    if "lion" in name or "rmsprop" in name or "adagrad" in name or "muon" in name:
-        return Kind(per_parameter=1.0) if bits8 else Kind(dtypes=1.0, workspace=0.0 if paged else 0.5, paged=paged)
-    if "galore" in name or "apollo" in name or "lomo" in name or name in ("sgd", "schedule_free_sgd"):
-        return Kind(workspace=_FOREACH if name == "sgd" else _NONE)
-    if "ademamix" in name:
-        return Kind(per_parameter=3.05, paged=paged) if bits8 else Kind(dtypes=3.0, paged=paged)
-    if bits8:  # two states of a byte, blocks of 256 with an fp32 scale each
-        return Kind(per_parameter=2.03, paged=paged, tables_in_32_bits=not torchao)
-    if bits4:
-        return Kind(per_parameter=1.06)
-    if "bnb" in name or paged:
-        return Kind(per_parameter=8.0, paged=paged)
-    return Kind(dtypes=2.0, workspace=_NONE if "fused" in name or "anyprecision" in name else _FOREACH)
+    found = next((kind for words, kind in _KINDS if all(word in name for word in words)), _FOREACH_ADAM)
+    if "paged" in name:
+        found = found._replace(paged=True)
+    if name.endswith("layerwise"):
+        found = found._replace(in_backward=True)
+    return found
+
+
+def of(pair: Pair, number_bytes: int) -> float:
+    """The figure for parameters of so many bytes."""
+    return pair[1] if number_bytes == 4 else pair[0]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from oomdoctor.case import Text
 from oomdoctor.memory import log_probs
 from oomdoctor.memory.job import Job
-from oomdoctor.memory.peak import Moment, is_gptq
+from oomdoctor.memory.moments import Moment
+from oomdoctor.memory.peak import is_gptq
 
 TRACED = Text("texts/bill.source_traced")
 PASSING = Text("texts/bill.source_passing")

@@ -8,7 +8,8 @@ from __future__ import annotations
 from oomdoctor.memory import attention
 from oomdoctor.memory.activations import mlp_width
 from oomdoctor.memory.job import Job
-from oomdoctor.memory.peak import Moment, cast_cache
+from oomdoctor.memory.moments import Moment
+from oomdoctor.memory.peak import cast_cache
 
 _FP32 = 4
 STREAMS = 3  # the embeddings, the residual stream and its norm

@@ -10,39 +10,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from oomdoctor.memory import attention, sharding, trained
+from oomdoctor.memory import attention, in_backward, sharding, trained
 from oomdoctor.memory.activations import Saved, mlp_width, norm_per_token, saved_by_block
 from oomdoctor.memory.job import Job
 from oomdoctor.memory.logits import Loss
 from oomdoctor.memory.loss import loss_of
+from oomdoctor.memory.moments import Moment
 
 # auto_gptq's torch path shifts the packed weights apart in int32, narrows them to a byte and scales them in fp16.
 _GPTQ_UNPACKING = 4 + 1 + 2
 HALF = 2  # bytes of a 16-bit number
-
-
-class Moment(NamedTuple):
-    """Bytes alive beside weights, states and buffers."""
-
-    name: str
-    phase: str
-    activations: int = 0
-    logits: int = 0
-    gradients: int = 0
-    temporaries: int = 0
-    dequantized: int = 0
-    cast: int = 0
-    kv_cache: int = 0
-    collected: int = 0  # predictions kept for the metrics of an evaluation
-    tokens: int = 0  # of a pass that keeps nothing for backward
-    sequences: int = 0  # that are generated
-    freed: int = 0  # of the activations: already gone, and left out of them
-
-    @property
-    def total(self) -> int:
-        """All of it."""
-        kept = self.activations + self.logits + self.gradients + self.kv_cache + self.collected
-        return kept + self.temporaries + self.dequantized + self.cast
 
 
 class Step(NamedTuple):
@@ -69,7 +46,7 @@ def step_of(job: Job) -> Step:
     whole, ends = block.total(T), job.residual_bytes * arch.hidden_size * T
     kept, again = _checkpointed(job, whole, ends)
     undivided = trained.gradients(job)
-    gradients = round(undivided * sharding.gradient_share(job))
+    gradients = 0 if in_backward.applies(job) else round(undivided * sharding.gradient_share(job))
     accumulates = (job.run.gradient_accumulation_steps or 1) > 1
     head_input = job.linear_bytes * arch.hidden_size if job.full and not job.fused_head else 0
     return Step(
@@ -142,6 +119,8 @@ def unpacked_bytes(job: Job) -> int:
 
 def moments(step: Step) -> tuple[Moment, ...]:
     """All candidates for the peak, in the order they happen."""
+    if in_backward.applies(step.job):
+        return (*_forward(step), *(in_backward.stepped(step.job, moment) for moment in _backward(step)))
     return (*_forward(step), *_backward(step), _optimizer(step))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from oomdoctor.memory import optimizer
+from oomdoctor.memory import low_rank, optimizer
 from oomdoctor.memory.job import Job
 from oomdoctor.memory.weights import layer_parameters
 
@@ -69,31 +69,61 @@ def weight_bytes(found: tuple[Part, ...]) -> int:
 
 def states(job: Job) -> int:
     """Bytes of all optimizer states, undivided; the fp32 master copy counts with them."""
-    kind = optimizer.kind_of(job.run.optim or "")
+    kind = kind_of(job)
     return round(sum(_states(job, part, kind) for part in parts(job)))
 
 
+def kind_of(job: Job) -> optimizer.Kind:
+    """The optimizer of this run."""
+    return optimizer.kind_of(job.run.optim or "")
+
+
 def _states(job: Job, part: Part, kind: optimizer.Kind) -> float:
-    number = 4 if job.master else part.bytes_each
-    size = part.parameters * (kind.dtypes * number + kind.per_parameter + (4 if job.master else 0))
-    if kind.tables_in_32_bits:
-        size += part.tables * (8 - kind.per_parameter)
-    return size
+    number = stepped_bytes(job, part)
+    each, master = optimizer.of(kind.states, number), 4 if job.master else 0
+    if kind.low_rank and job.full and job.run.method != "freeze":
+        rest = part.parameters - low_rank.parameters(job)
+        return low_rank.states(job, number, kind) + rest * each + part.parameters * master
+    size = part.parameters * (each + master)
+    return size + part.tables * (8 - each) if kind.tables_in_32_bits else size
+
+
+def stepped_bytes(job: Job, part: Part) -> int:
+    """Bytes of the numbers that the optimizer steps: those of the master copy, where there is one."""
+    return 4 if job.master else part.bytes_each
 
 
 def workspace(job: Job) -> int:
     """Bytes alive only within the optimizer's step, undivided."""
-    kind = optimizer.kind_of(job.run.optim or "")
+    kind = kind_of(job)
     if job.zero_stage:  # DeepSpeed steps with its own fused Adam
         return 0
     found = parts(job)
-    whole = sum(part.parameters * kind.workspace * (4 if job.master else part.bytes_each) for part in found)
-    return round(whole) + max((_of_largest(job, part, kind) for part in found), default=0)
+    whole = sum(part.parameters * optimizer.of(kind.workspace, stepped_bytes(job, part)) for part in found)
+    return round(whole + max((_of_largest(job, part, kind) for part in found), default=0))
 
 
-def _of_largest(job: Job, part: Part, kind: optimizer.Kind) -> int:
-    """What a step that goes tensor by tensor needs for the largest: a table of words, else the widest linear layer."""
-    each = kind.of_largest[1 if job.master or part.bytes_each == 4 else 0]
-    linears = 0 if job.adapters else max(linear.inputs * linear.outputs for linear in job.arch.linears)
-    table = job.arch.vocab_size * (job.arch.embedding_size or job.arch.hidden_size) if part.tables else 0
-    return each * min(part.parameters, max(linears, table))
+def _of_largest(job: Job, part: Part, kind: optimizer.Kind) -> float:
+    """What a step that goes tensor by tensor needs for the largest: a table of words, or the widest linear layer."""
+    number = stepped_bytes(job, part)
+    each = optimizer.of(kind.of_largest, number)
+    linears = 0 if job.adapters else largest_matrix(job)
+    table = table_numbers(job) if part.tables else 0
+    of_the_table = optimizer.of(optimizer.LOOP, number) if kind.low_rank else each
+    return max(each * min(part.parameters, linears), of_the_table * min(part.parameters, table))
+
+
+def of_one_tensor(job: Job, numbers: int) -> int:
+    """Bytes that a step needs for one tensor alone, where each is stepped as its gradient comes."""
+    kind, number = kind_of(job), 4 if job.master else job.trained_bytes
+    return round(numbers * (optimizer.of(kind.workspace, number) + optimizer.of(kind.of_largest, number)))
+
+
+def largest_matrix(job: Job) -> int:
+    """Numbers of the widest linear layer of a block."""
+    return max((linear.inputs * linear.outputs for linear in job.arch.linears), default=0)
+
+
+def table_numbers(job: Job) -> int:
+    """Numbers of the table of words."""
+    return job.arch.vocab_size * (job.arch.embedding_size or job.arch.hidden_size)

@@ -6,7 +6,7 @@ from oomdoctor.case import Text
 from oomdoctor.memory import attention, evaluation, passing
 from oomdoctor.memory.activations import mlp_width
 from oomdoctor.memory.job import Job
-from oomdoctor.memory.peak import Moment
+from oomdoctor.memory.moments import Moment
 
 
 def block(job: Job, moment: Moment) -> Text:

@@ -1,0 +1,29 @@
+"""One moment of a run, with the bytes that are alive at it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Moment(NamedTuple):
+    """Bytes alive beside weights, states and buffers."""
+
+    name: str
+    phase: str
+    activations: int = 0
+    logits: int = 0
+    gradients: int = 0
+    temporaries: int = 0
+    dequantized: int = 0
+    cast: int = 0
+    kv_cache: int = 0
+    collected: int = 0  # predictions kept for the metrics of an evaluation
+    tokens: int = 0  # of a pass that keeps nothing for backward
+    sequences: int = 0  # that are generated
+    freed: int = 0  # of the activations: already gone, and left out of them
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        kept = self.activations + self.logits + self.gradients + self.kv_cache + self.collected
+        return kept + self.temporaries + self.dequantized + self.cast
