@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 
 from oomdoctor.sources.log.lines import Line
-from oomdoctor.sources.log.prefixes import Habits, habits_of, without_prefixes
+from oomdoctor.sources.log.prefixes import habits_of, without_prefixes
 from oomdoctor.sources.log.sieve import Region
 from oomdoctor.sources.log.thin import thinned
 from oomdoctor.sources.log.wraps import rejoined
@@ -27,6 +28,8 @@ _RAW_INDEX = re.compile(r"([GNX]PU )([\x00-\x1f])( has a total capac)")
 # A progress bar, and text that another writer put behind it on the same line.
 _GLUED = re.compile(r"((?:it|s|step|examples|batch|ba|B|tok)/(?:s|it|step|batch)(?:, [^\]\r\n]{0,150})?\])(?=\S)")
 _SIDES = ("│", "┃")
+_NEAR = 64  # rows whose wrappers are taken off once, though several look at them
+Strip = Callable[[str], tuple[str, int | None, str | None]]  # a row without its wrappers, its rank, its writer
 
 
 def clean_lines(regions: Sequence[Region]) -> list[Line]:
@@ -48,8 +51,9 @@ def _lines_of(region: Region) -> Iterator[Line]:
     markup = "</span>" in text or "</pre>" in text
     pieces = [piece for number, row in zip(numbers, rows, strict=False) for piece in _numbered(number, row, markup)]
     habits = habits_of([text for _, text in pieces])
-    for number, piece in rejoined(pieces, lambda text: without_prefixes(text, habits)[0]):
-        yield from _unwrapped(number, piece, habits)
+    strip = lru_cache(_NEAR)(lambda text: without_prefixes(text, habits))
+    for number, piece in rejoined(pieces, lambda text: strip(text)[0]):
+        yield from _unwrapped(number, piece, strip)
 
 
 def _numbered(number: int, row: str, markup: bool) -> Iterable[tuple[int, str]]:
@@ -147,18 +151,18 @@ def _text_of(record: object, depth: int = 2) -> str | None:
     return next((text for key in _JSON_NESTED if depth and (text := _text_of(record.get(key), depth - 1))), None)
 
 
-def _unwrapped(number: int, piece: str, habits: Habits) -> list[Line]:
+def _unwrapped(number: int, piece: str, strip: Strip) -> list[Line]:
     """The clean lines of one piece: two where another writer's text is glued to a progress bar."""
     if "PU " in piece and " has a total capac" in piece:
         piece = _RAW_INDEX.sub(lambda found: f"{found[1]}{ord(found[2])}{found[3]}", piece)
     parts = [piece]
     if ("/s" in piece or "/it" in piece) and (found := _GLUED.search(piece[:2000])) is not None:
         parts = [piece[: found.end()], piece[found.end() :]]
-    return [_line(number, part, habits) for part in parts]
+    return [_line(number, part, strip) for part in parts]
 
 
-def _line(number: int, part: str, habits: Habits) -> Line:
-    text, rank, writer = without_prefixes(part, habits)
+def _line(number: int, part: str, strip: Strip) -> Line:
+    text, rank, writer = strip(part)
     if "│" in text or "┃" in text:
         text = _unboxed(text)
     return Line(number, (text if text.isprintable() else text.translate(_CONTROL)).rstrip(), rank, writer)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -134,7 +134,7 @@ def without_prefixes(text: str, habits: Habits) -> tuple[str, int | None, str | 
             rank, writer = _rank(found, rank), found.groupdict().get("writer")
             text = text[found.end() :]
     for _ in range(_ROUNDS):
-        found = _known(text) or (_first(habits.learned, text) if habits.learned else None)
+        found = _known(text) or (_by_habit(text, habits) if habits.learned else None)
         if found is None:
             break
         rank, writer = _rank(found, rank), found.groupdict().get("writer") or writer
@@ -150,17 +150,18 @@ def _rank(found: re.Match[str], rank: int | None) -> int | None:
 def _known(text: str) -> re.Match[str] | None:
     seen = text[:_SEEN]
     for needed, pattern in _prefixes_for(text[:1]):
-        if needed in seen and (found := _compiled(pattern).match(text, 0, _SEEN)) is not None and found.end():
+        if needed in seen and (found := _match(_compiled(pattern), text)) is not None:
             return found
     return None
 
 
-def _first(prefixes: Iterable[re.Pattern[str]], text: str) -> re.Match[str] | None:
-    for prefix in prefixes:
-        found = prefix.match(text, 0, _SEEN)
-        if found is not None and found.end():
-            return found
-    return None
+def _by_habit(text: str, habits: Habits) -> re.Match[str] | None:
+    return next((found for prefix in habits.learned if (found := _match(prefix, text)) is not None), None)
+
+
+def _match(prefix: re.Pattern[str], text: str) -> re.Match[str] | None:
+    found = prefix.match(text, 0, _SEEN)
+    return found if found is not None and found.end() else None
 
 
 @cache

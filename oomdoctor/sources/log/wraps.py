@@ -18,6 +18,7 @@ _LONGEST = 4000  # characters of what is put together: the longest message with 
 _FRAME = 'File "'
 _REACH = 24  # rows in which the longest message or path ends, even where it was broken at the narrowest width
 _LONGEST_PATH = 600
+_LONGEST_OPEN = _LONGEST_PATH + 100  # with `File ", line 123, in ` around it
 _AT_A_SPACE = (",", ", line", ", in")  # how a frame ends that was broken between two words
 _BARS = ("%|", "it/s]", "s/it]")  # a bar fills its row, and the next row is another one
 _SIDES = ("│", "┃", "|")
@@ -114,8 +115,9 @@ def _joined(text: str, last: str, after: str, widths: Mapping[int, bool], bare: 
 
 def _is_open(text: str) -> bool:
     """Whether a frame begins in the text and does not end there."""
-    path, quote, behind = text[text.rfind(_FRAME) + len(_FRAME) :].rstrip().partition('"')
-    if _FRAME not in text or len(path) > _LONGEST_PATH or ", in " in behind:
+    _, frame, last = text[-_LONGEST_OPEN:].rpartition(_FRAME)
+    path, quote, behind = last.rstrip().partition('"')
+    if not frame or len(path) > _LONGEST_PATH or ", in " in behind:
         return False
     return not quote or _is(behind, "behind a path")
 
