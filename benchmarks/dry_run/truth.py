@@ -160,7 +160,7 @@ SOME = (
     ("gpt2", "full"),
     ("gemma2", "4-bit"),
     ("mixtral", "reentrant checkpointing"),
-    ("t5", "accumulation, plain loop"),
+    ("t5", "full"),
     ("bert", "autocast"),
 )
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from oomdoctor.trace.tape import OUTSIDE, Mark, Tape
 
 TRACED = 4
-_TWIN, _TEMPLATE, _LAST = 1, 2, 3
+_FIRST, _TWIN, _TEMPLATE, _LAST = 0, 1, 2, 3
 
 
 class _Event(NamedTuple):
@@ -152,6 +152,8 @@ class _Drawing:
         """The block that owns the memory, seen from the one at work: itself or a neighbour. Raises _Unlike."""
         if event.owner == OUTSIDE and unit != _TEMPLATE:
             return OUTSIDE
+        if {event.owner, unit} == {_FIRST, _LAST}:  # each is there once: an optimizer begins anew with other parameters
+            return event.owner + (self._more if event.owner == _LAST else 0)
         if event.owner == OUTSIDE or abs(event.owner - unit) > 1:
             raise _Unlike  # freed once in the few blocks, it would be freed once by each of the many
         return event.owner + block - unit

@@ -38,6 +38,7 @@ def trace(
     model, layout = _set_up(spec, config, autocast, meter)
     run = _Run(spec, model, meter, autocast)
     gc.disable()  # what dies in a cycle dies at the end of a step, in each run alike
+    gc.freeze()  # what was there before is not looked at
     try:
         with follow(model, meter, layout, _head(model)):
             for step in range(1, STEPS + 1):
@@ -45,6 +46,7 @@ def trace(
                 run.step(step)
                 gc.collect()
     finally:
+        gc.unfreeze()
         gc.enable()
         meter.stop()
     return meter.tape
