@@ -21,7 +21,7 @@ from oomdoctor.trace.result import Simulated
 from oomdoctor.trace.spec import Spec
 from oomdoctor.trace.whole import Simulator
 
-BLOCKS = 12
+BLOCKS = 7
 COMMON = {"hidden_size": 64, "num_hidden_layers": BLOCKS, "num_attention_heads": 4, "vocab_size": 131}
 GATED = {"intermediate_size": 96, "num_key_value_heads": 2}
 FAMILIES: dict[str, dict[str, Any]] = {
@@ -29,8 +29,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "qwen2": {**COMMON, **GATED},
     "qwen3": {**COMMON, **GATED, "head_dim": 16},
     "gemma": {**COMMON, **GATED, "head_dim": 16},
-    "gemma2": {**COMMON, **GATED, "head_dim": 16},  # every second block has a window
-    "gemma3_text": {**COMMON, **GATED, "head_dim": 16},  # five of six have one: two periods, all are run
+    "gemma2": {**COMMON, **GATED, "head_dim": 16, "num_hidden_layers": 12},  # every second block has a window
+    "gemma3_text": {**COMMON, **GATED, "head_dim": 16, "num_hidden_layers": 12},  # five of six have one: two periods, all are run
     "phi3": {**COMMON, **GATED, "pad_token_id": 0},
     "phi": {**COMMON, "intermediate_size": 128},
     "mixtral": {**COMMON, **GATED, "num_local_experts": 4, "num_experts_per_tok": 2},

@@ -16,6 +16,52 @@ from oomdoctor.trace.tape import OUTSIDE
 _WRAPPERS = "base_model.model."  # what PEFT puts before each name
 
 
+def short(name: str) -> str:
+    """A module's name without PEFT's wrapping."""
+    return name.removeprefix(_WRAPPERS)
+
+
+class Follower:
+    """Keeps the meter's list of the modules at work. names: of modules, by id. A part that is run again in backward is
+    forward code of its own, from the outermost module's beginning to its end."""
+
+    def __init__(self, meter: Meter) -> None:
+        self.meter = meter
+        self.names: dict[int, str] = {}
+
+    def before(self, module: nn.Module, args: Any) -> None:
+        """A module begins."""
+        if self.meter.in_backward and not self.meter.modules:
+            self.meter.begin_region()
+        self.meter.modules.append(self.names.get(id(module)) or type(module).__name__)
+
+    def after(self, module: nn.Module, args: Any, out: Any) -> None:
+        """A module ends."""
+        self.meter.modules.pop()
+        if self.meter.in_backward and not self.meter.modules:
+            self.meter.end_region()
+
+    def label_gradients(self, name: str, parameter: torch.Tensor) -> Any:
+        """From now on this parameter's gradient is known as such. Gives the hook's handle."""
+        return parameter.register_post_accumulate_grad_hook(
+            lambda parameter: self.meter.label(parameter.grad, "gradients", name)
+        )
+
+    @contextmanager
+    def hooks(self, *more: Any) -> Iterator[None]:
+        """Follow all modules while this is in force. more: handles of other hooks that end with it."""
+        handles = [
+            module_hooks.register_module_forward_pre_hook(self.before),
+            module_hooks.register_module_forward_hook(self.after, always_call=True),
+            *more,
+        ]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+
 class Layout:
     """The names of a model's modules, and to which block each belongs. period: blocks that count as one."""
 
@@ -35,42 +81,32 @@ class Layout:
         return bool(self._prefix) and name.partition(self._prefix)[2].isdigit()
 
 
-def short(name: str) -> str:
-    """A module's name without PEFT's wrapping."""
-    return name.removeprefix(_WRAPPERS)
-
-
-class _Follower:
-    """The state of the hooks: how many blocks are at work (one inside another's, or none)."""
+class _BlockFollower(Follower):
+    """Knows the blocks and the output layer as well. inside: blocks at work, one or none."""
 
     def __init__(self, meter: Meter, layout: Layout, head: nn.Module | None) -> None:
-        self.meter, self.layout, self.head, self.inside = meter, layout, head, 0
+        super().__init__(meter)
+        self.names, self.units, self.head, self.inside = layout.names, layout.units, head, 0
 
     def before(self, module: nn.Module, args: Any) -> None:
-        meter = self.meter
-        if not meter.modules and meter.phase == "backward":
-            meter.begin_region()  # a checkpointed part runs again
+        meter, unit = self.meter, self.units.get(id(module))
         if module is self.head and meter.phase == "forward":
             meter.enter("loss")
-        meter.modules.append(self.layout.names.get(id(module)) or type(module).__name__)
-        unit = self.layout.units.get(id(module))
+        super().before(module, args)
         if unit is not None:
             self.inside += 1
             if meter.unit == OUTSIDE and meter.phase == "forward":
                 _when_gradient_comes(args, lambda: self._at(OUTSIDE))
             meter.unit = unit
-        elif not self.inside and meter.phase in ("forward", "loss"):
+        elif not self.inside and not meter.in_backward:
             meter.unit = OUTSIDE
 
     def after(self, module: nn.Module, args: Any, out: Any) -> None:
-        meter = self.meter
-        unit = self.layout.units.get(id(module))
+        unit = self.units.get(id(module))
         if unit is not None:
             self.inside -= 1
             _when_gradient_comes(out, lambda: self._at(unit))
-        meter.modules.pop()
-        if not meter.modules and meter.phase == "backward":
-            meter.end_region()
+        super().after(module, args, out)
 
     def _at(self, unit: int) -> None:
         self.meter.unit = unit
@@ -85,21 +121,8 @@ def _when_gradient_comes(value: Any, act: Callable[[], None]) -> None:
 
 @contextmanager
 def follow(model: nn.Module, meter: Meter, layout: Layout, head: nn.Module | None) -> Iterator[None]:
-    """The meter knows where the run is while this is in force."""
-    follower = _Follower(meter, layout, head)
-    handles = [
-        module_hooks.register_module_forward_pre_hook(follower.before),
-        module_hooks.register_module_forward_hook(follower.after, always_call=True),
-    ]
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            handles.append(parameter.register_post_accumulate_grad_hook(_labels_gradient(meter, short(name))))
-    try:
+    """The meter knows where the run of this model is while this is in force. head: the output layer."""
+    follower = _BlockFollower(meter, layout, head)
+    trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    with follower.hooks(*(follower.label_gradients(short(name), parameter) for name, parameter in trained)):
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _labels_gradient(meter: Meter, name: str) -> Callable[[torch.Tensor], None]:
-    return lambda parameter: meter.label(parameter.grad, "gradients", name)

@@ -58,7 +58,7 @@ class Meter(TorchDispatchMode):
         self.tape = Tape()
         self.device, self.words = device, 0
         self.unit = OUTSIDE
-        self.phase, self.step = "model_load", 0
+        self.phase, self.step, self.in_backward = "model_load", 0, False
         self.modules: list[str] = []  # the names of those at work, innermost last
         self._ways, self._padded = ways, padded
         self._no_cublas_yet = {"forward": ways.cublas_bytes, "backward": ways.cublas_bytes}
@@ -221,8 +221,8 @@ class Meter(TorchDispatchMode):
         return self.tape.allocate(Storage(size, kind, module, op, unit=unit), self.unit)
 
     def outside(self) -> None:
-        """No block is at work any more."""
-        self.unit = OUTSIDE
+        """No block is at work any more, and backward is done."""
+        self.unit, self.in_backward = OUTSIDE, False
 
     # Where the run is -------------------------------------------------------------------------------------------
 
@@ -230,7 +230,7 @@ class Meter(TorchDispatchMode):
         """The run enters a phase. The forward pass ends where backward begins: what is still alive was kept for it."""
         if phase == "backward":
             self.end_region()
-        self.phase, self.step = phase, self.step if step is None else step
+        self.phase, self.step, self.in_backward = phase, self.step if step is None else step, phase == "backward"
         self.unit = OUTSIDE
         self.tape.mark(self.phase, self.step)
         if phase == "forward":

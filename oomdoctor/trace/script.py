@@ -16,11 +16,11 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules import module as module_hooks
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
 
 from oomdoctor.trace import autocast, kernels, result
+from oomdoctor.trace.hooks import Follower
 from oomdoctor.trace.meter import Meter, pattern
 from oomdoctor.trace.models import NotSimulated
 
@@ -37,7 +37,7 @@ def simulate(path: str, function: str, capability: float, progress: Progress) ->
     autocast.stand_in(cast)
     _pretend_cuda()
     meter = Meter(ways=kernels.ways_of(card))
-    with torch.device("meta"), _CudaIsMeta(), cast.listening(), meter, _Following(meter).hooks():
+    with torch.device("meta"), _CudaIsMeta(), cast.listening(), meter, _ScriptFollower(meter).everything():
         step = _found(path, function)
         _run(step, meter, progress)
     meter.stop()
@@ -151,56 +151,37 @@ def _answering(answer: Any) -> Callable[..., Any]:
     return lambda *args, **kwargs: answer
 
 
-class _Following:
-    """Tells the meter which module works, when backward and the optimizer begin and end, and what belongs to whom."""
-
-    def __init__(self, meter: Meter) -> None:
-        self.meter, self.in_backward = meter, False
-        self.names: dict[int, str] = {}
+class _ScriptFollower(Follower):
+    """Finds out as it goes: which models there are, when backward and the optimizer begin and end."""
 
     @contextmanager
-    def hooks(self) -> Iterator[None]:
+    def everything(self) -> Iterator[None]:
         """All hooks, for as long as this is in force."""
         usual = torch.autograd.backward
         torch.autograd.backward = self._marked(usual)
-        handles = [
-            module_hooks.register_module_forward_pre_hook(self._before),
-            module_hooks.register_module_forward_hook(self._after, always_call=True),
-            register_optimizer_step_pre_hook(self._step_begins),
-            register_optimizer_step_post_hook(self._step_ends),
-        ]
+        steps = register_optimizer_step_pre_hook(self._step_begins), register_optimizer_step_post_hook(self._step_ends)
         try:
-            yield
+            with self.hooks(*steps):
+                yield
         finally:
             torch.autograd.backward = usual
-            for handle in handles:
-                handle.remove()
+
+    def before(self, module: nn.Module, args: Any) -> None:
+        if not self.meter.modules:
+            self._meet(module)
+            if self.meter.phase in ("backward", "optimizer_step") and not self.meter.in_backward:
+                self.meter.enter("forward")  # the next micro-batch
+        super().before(module, args)
 
     def _marked(self, backward: Callable[..., None]) -> Callable[..., None]:
         def marked(*args: Any, **kwargs: Any) -> None:
             self.meter.enter("backward")
-            self.in_backward = True
             try:
                 backward(*args, **kwargs)
             finally:
-                self.in_backward = False
+                self.meter.outside()
 
         return marked
-
-    def _before(self, module: nn.Module, args: Any) -> None:
-        meter = self.meter
-        if not meter.modules:
-            self._meet(module)
-            if self.in_backward:
-                meter.begin_region()
-            elif meter.phase in ("backward", "optimizer_step"):  # the next micro-batch
-                meter.enter("forward")
-        meter.modules.append(self.names.get(id(module)) or type(module).__name__)
-
-    def _after(self, module: nn.Module, args: Any, out: Any) -> None:
-        self.meter.modules.pop()
-        if self.in_backward and not self.meter.modules:
-            self.meter.end_region()
 
     def _meet(self, root: nn.Module) -> None:
         """A model that was not seen before: its names, its weights, hooks on its gradients."""
@@ -212,10 +193,7 @@ class _Following:
         for name, tensor in (*root.named_parameters(), *root.named_buffers()):
             self.meter.label(tensor, "weights", f"{prefix}.{name}")
             if tensor.requires_grad:
-                tensor.register_post_accumulate_grad_hook(self._labels(f"{prefix}.{name}"))
-
-    def _labels(self, name: str) -> Callable[[torch.Tensor], None]:
-        return lambda parameter: self.meter.label(parameter.grad, "gradients", name)
+                self.label_gradients(f"{prefix}.{name}", tensor)
 
     def _step_begins(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         self.meter.enter("optimizer_step")
