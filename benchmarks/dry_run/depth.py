@@ -30,7 +30,12 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "qwen3": {**COMMON, **GATED, "head_dim": 16},
     "gemma": {**COMMON, **GATED, "head_dim": 16},
     "gemma2": {**COMMON, **GATED, "head_dim": 16, "num_hidden_layers": 12},  # every second block has a window
-    "gemma3_text": {**COMMON, **GATED, "head_dim": 16, "num_hidden_layers": 12},  # five of six have one: two periods, all are run
+    "gemma3_text": {
+        **COMMON,
+        **GATED,
+        "head_dim": 16,
+        "num_hidden_layers": 12,
+    },  # five of six have one: two periods, all are run
     "phi3": {**COMMON, **GATED, "pad_token_id": 0},
     "phi": {**COMMON, "intermediate_size": 128},
     "mixtral": {**COMMON, **GATED, "num_local_experts": 4, "num_experts_per_tok": 2},

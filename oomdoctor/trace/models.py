@@ -12,10 +12,8 @@ from torch import nn
 
 from oomdoctor.trace import quantized
 from oomdoctor.trace.autocast import Autocast
-from oomdoctor.trace.kernels import Attention, flash
 from oomdoctor.trace.spec import Spec
 
-_FLASH = "oomdoctor_flash"  # flash-attn is for CUDA alone, and its name is kept for it
 _LATER_BLOCKS = 2  # of `method: freeze`, as in LLaMA-Factory's freeze_trainable_layers
 
 
@@ -70,28 +68,10 @@ def period_of(config: Any) -> int:
     return whole
 
 
-def know_flash_attention() -> None:
-    """Attention as the flash-attn package does it: its kernel for every dtype, and no mask where nothing is padded."""
-    from transformers import AttentionInterface, AttentionMaskInterface
-    from transformers.masking_utils import flash_attention_mask
-
-    def attend(
-        module: nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any, **asked: Any
-    ) -> tuple[torch.Tensor, None]:
-        causal = asked.get("is_causal")
-        causal = getattr(module, "is_causal", True) if causal is None else causal
-        dropout, scale = asked.get("dropout", 0.0), asked.get("scaling")
-        out = flash(Attention(query, key, value, None, dropout, causal, scale))
-        return out.transpose(1, 2).contiguous(), None
-
-    AttentionInterface.register(_FLASH, attend)
-    AttentionMaskInterface.register(_FLASH, flash_attention_mask)
-
-
 def build(spec: Spec, config: Any) -> nn.Module:
     """The bare model, weights as loaded and not quantized. Raises NotSimulated."""
     auto = _class_for(config, spec.task)
-    attention = _FLASH if spec.attention == "flash_attention_2" else spec.attention
+    attention = spec.attention
     dtype = getattr(torch, spec.dtype)
     with torch.device(spec.device):
         try:
@@ -141,6 +121,9 @@ def quantize(model: Any, scheme: quantized.Scheme) -> list[nn.Module]:
     from transformers.quantizers.base import get_keys_to_not_convert
 
     layers = [layer for _, layer in quantized.quantize(model, scheme, get_keys_to_not_convert(model))]
+    for module in model.modules():
+        if isinstance(module, transformers.PreTrainedModel):
+            module.config._is_quantized = True
     model.is_quantized = True
     setattr(model, f"is_loaded_in_{scheme.bits}bit", True)
     model.quantization_method = "bitsandbytes"
@@ -238,6 +221,11 @@ def blocks_of(model: nn.Module) -> Blocks | None:
     return outer[0] if len(outer) == 1 else None
 
 
+def sees_images(model: Any) -> bool:
+    """Whether a part of the model is for images, while the run feeds it text alone."""
+    return getattr(model.config, "vision_config", None) is not None and model.main_input_name == "input_ids"
+
+
 def outside_of_blocks(spec: Spec, config: Any) -> dict[str, torch.Size]:
     """The shapes of what the model keeps outside of its blocks."""
     model = build(spec, config)
@@ -252,7 +240,7 @@ def notes_on(model: Any, spec: Spec) -> Iterator[str]:
         yield "note_eager"
     if getattr(model.config, "is_encoder_decoder", False):
         yield "note_encoder_decoder"
-    if getattr(model.config, "vision_config", None) is not None and model.main_input_name == "input_ids":
+    if sees_images(model):
         yield "note_text_only"
 
 

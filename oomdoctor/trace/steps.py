@@ -122,6 +122,8 @@ class _Run:
             for batch in self.batches:
                 self.meter.enter("forward", step)
                 (self._micro_batch_of_trainer if self.spec.trainer else self._micro_batch)(batch)
+            if models.sees_images(self.model):
+                self._complete_gradients()
             self.meter.enter("optimizer_step")
             self._update()
 
@@ -156,6 +158,13 @@ class _Run:
             return nullcontext()
         dtype = getattr(torch, self.spec.autocast)
         return torch.autocast("cpu", dtype) if self.autocast is None else self.autocast.on(dtype)
+
+    def _complete_gradients(self) -> None:
+        """What the text alone does not reach gets its gradients all the same: with images it would."""
+        for name, parameter in self.model.named_parameters():
+            if parameter.requires_grad and parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+                self.meter.label(parameter.grad, "gradients", short(name))
 
     def _update(self) -> None:
         if self.spec.trainer:

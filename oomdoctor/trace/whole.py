@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 from typing import Any
 
-from oomdoctor.trace import autocast, kernels, models, steps
+from oomdoctor.trace import autocast, flashattention, kernels, models, steps
 from oomdoctor.trace.depth import TRACED, drawn_out
 from oomdoctor.trace.result import Simulated, told
 from oomdoctor.trace.spec import Spec
@@ -28,7 +28,7 @@ class Simulator:
         self._autocast = autocast.Autocast()
         autocast.stand_in(self._autocast)
         autocast.stand_in_for_transformers()
-        models.know_flash_attention()
+        flashattention.stand_in()
 
     def simulate(self, spec: Spec, progress: steps.Progress = lambda what: None) -> Simulated:
         """The step of a spec. Raises NotSimulated."""
