@@ -50,8 +50,10 @@ def _how(page: Page, simulated: Simulated) -> str:
 
 
 def _lines(page: Page, found: DryRun) -> Iterator[tuple[str, ...]]:
+    whole = max(1, found.outcome.peak_allocated)
     for key, size in found.lines.items():
-        yield page.name("line", key), show_bytes(size), f"{100 * size / max(1, found.outcome.peak_allocated):.0f} %", ""
+        if size:
+            yield page.name("line", key), show_bytes(size), f"{100 * size / whole:.0f} %", ""
 
 
 def _reserved(page: Page, found: DryRun) -> str:
@@ -75,7 +77,9 @@ def _holder(page: Page, holder: Holder) -> str:
         "shape": " x ".join(map(str, holder.shape)),
         "dtype": holder.dtype,
     }
-    return _say(page, "holder" if holder.shape else "holder_without_shape", **values)
+    if not holder.shape:
+        return _say(page, "holder_without_shape", **values)
+    return _say(page, "holder" if holder.count > 1 else "holder_of_one", **values)
 
 
 def _judged(found: DryRun) -> Iterator[Text]:

@@ -22,8 +22,10 @@ def short(name: str) -> str:
 
 
 class Follower:
-    """Keeps the meter's list of the modules at work. names: of modules, by id. A part that is run again in backward is
-    forward code of its own, from the outermost module's beginning to its end."""
+    """Keeps the meter's list of the modules at work. names: of modules and parameters, by id.
+
+    A part that is run again in backward is forward code of its own, from the outermost module's beginning to its end.
+    """
 
     def __init__(self, meter: Meter) -> None:
         self.meter = meter

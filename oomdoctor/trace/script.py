@@ -193,13 +193,14 @@ class _ScriptFollower(Follower):
         for name, tensor in (*root.named_parameters(), *root.named_buffers()):
             self.meter.label(tensor, "weights", f"{prefix}.{name}")
             if tensor.requires_grad:
+                self.names[id(tensor)] = f"{prefix}.{name}"
                 self.label_gradients(f"{prefix}.{name}", tensor)
 
     def _step_begins(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         self.meter.enter("optimizer_step")
 
     def _step_ends(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        for state in optimizer.state.values():
+        for parameter, state in optimizer.state.items():
             for value in state.values():
                 if isinstance(value, torch.Tensor):
-                    self.meter.label(value, "optimizer_states")
+                    self.meter.label(value, "optimizer_states", self.names.get(id(parameter), ""))
