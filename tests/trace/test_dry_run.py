@@ -155,9 +155,16 @@ def test_a_script_that_is_not_there_is_an_error_at_once(tmp_path: Path) -> None:
     assert (done.returncode, "no such file" in done.stderr) == (2, True)
 
 
+# A job that was started in the background has Ctrl-C ignored, and so do its children.
+HEEDING_CTRL_C = (
+    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
+    "from oomdoctor.cli import main; sys.exit(main())"
+)
+
+
 def test_ctrl_c_ends_it_and_its_child(tmp_path: Path) -> None:
     started = subprocess.Popen(
-        [sys.executable, "-m", "oomdoctor", "dry-run", card(tmp_path)],
+        [sys.executable, "-c", HEEDING_CTRL_C, "dry-run", card(tmp_path)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import io
 import json
 from functools import cache
@@ -104,7 +105,7 @@ def test_a_damaged_case_is_refused_or_read(data: st.DataObject, folder: Path) ->
         for step in way:
             part = part[step]
         if data.draw(st.booleans()):
-            part[key] = data.draw(ODD)
+            part[key] = copy.deepcopy(data.draw(ODD))  # a later round may change it
         else:
             del part[key]
     code, said = resume(json.dumps(content), folder)
