@@ -34,7 +34,6 @@ def log(tmp_path: Path) -> Path:
 
 def regions_beside(log: Path, monkeypatch: pytest.MonkeyPatch, room: Room = SMALL) -> list[Region]:
     monkeypatch.setattr(counting, "LARGE", 1)
-    monkeypatch.setattr(counting, "_has_room", lambda: True)  # other tests may have left threads
     return read_regions(str(log), room)
 
 
@@ -51,6 +50,7 @@ def test_lines_have_the_same_numbers(log: Path, monkeypatch: pytest.MonkeyPatch)
     started: list[int] = []
     start = counting._started
     monkeypatch.setattr(counting, "_started", lambda *how: started.append(how[2]) or start(*how))
+    monkeypatch.setattr(counting, "_has_room", lambda: True)  # other tests may have left threads
     assert regions_beside(log, monkeypatch) == alone
     assert started == [int(0.75 * log.stat().st_size) // reader.CHUNK]
     content = log.read_bytes()
