@@ -1,0 +1,50 @@
+"""What several commands share: the live GPU, the place where questions are asked, what must be known."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from typing import TYPE_CHECKING
+
+from oomdoctor.case import Machine, Text, UserError
+from oomdoctor.doctor import Findings
+from oomdoctor.exits import DONE, LACKING, NOTHING_FITS
+
+if TYPE_CHECKING:
+    from oomdoctor.wizard.ports import Port
+
+
+def exit_code(findings: Findings) -> int:
+    """10 only where a price says that nothing fits; a survived failure and unpriced advice are done."""
+    crash, plan = findings.case.crash, findings.plan
+    if crash is not None and not crash.fatal:
+        return DONE
+    return NOTHING_FITS if plan is not None and plan.fits is False else DONE
+
+
+def live_machine(chosen: Namespace) -> Machine | None:
+    """What NVML says of this machine; None under `--no-gpu`."""
+    if chosen.no_gpu:
+        return None
+    from oomdoctor.sources.gpu import read_machine
+
+    return read_machine()
+
+
+def port_of(chosen: Namespace, lang: str) -> Port | None:
+    """Where questions are asked; None where nobody can or wants to answer."""
+    if chosen.json or chosen.no_input:
+        return None
+    import os
+
+    from oomdoctor.wizard.ports import choose_port
+
+    return choose_port(os.environ, sys.stdin, sys.stdout, lang=lang, plain=chosen.plain)
+
+
+def demand_bill(findings: Findings, card: str) -> None:
+    """Raises UserError (exit 4) that names the facts without which there is no bill."""
+    if findings.missing:
+        raise UserError(
+            card, Text("texts/cli.lacks", {"keys": findings.missing}), Text("texts/cli.lacks_hint"), LACKING
+        )

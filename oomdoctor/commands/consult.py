@@ -1,0 +1,99 @@
+"""Bare `oomdoctor`, and `--from-log`: the wizard where someone can answer, the report where nobody can."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from oomdoctor import doctor, printing
+from oomdoctor.case import Case, Text, UserError
+from oomdoctor.commands.common import exit_code, live_machine, port_of
+from oomdoctor.doctor import Findings
+from oomdoctor.exits import DONE, INTERRUPTED, NO_OOM
+from oomdoctor.printing import console_of, print_findings, print_json
+from oomdoctor.report import document
+from oomdoctor.texts import render
+
+if TYPE_CHECKING:
+    from oomdoctor.wizard.ports import Port
+
+
+def run(chosen: Namespace, lang: str) -> int:
+    """A case from the logs and what was stated of it. Raises UserError."""
+    if chosen.from_log is None and chosen.run is None and (chosen.json or chosen.no_input):
+        raise UserError("oomdoctor", Text("texts/cli.nothing_to_read"), Text("texts/cli.see_help"))
+    case = (_read_logs(chosen.from_log, chosen, lang) if chosen.from_log is not None else Case()).know(chosen.stated)
+    if _is_no_oom(case):
+        return _report_no_oom(case, chosen, lang)
+    port = port_of(chosen, lang)
+    if port is not None:
+        return wizard(case, chosen, port, lang)
+    if chosen.from_log is None and chosen.run is None:
+        raise UserError("oomdoctor", Text("texts/cli.no_terminal"), Text("texts/cli.see_help"))
+    return report(case, chosen, lang)
+
+
+def _read_logs(paths: Sequence[str], chosen: Namespace, lang: str) -> Case:
+    """The case of a log, or of several of one run, with a bar for someone who waits. Raises UserError."""
+    if not printing.someone_looks():
+        return doctor.read_logs(paths)
+    from oomdoctor.report.waiting import Waiting
+
+    with Waiting(paths, lang, chosen.plain) as watch:
+        return doctor.read_logs(paths, watch)
+
+
+def _is_no_oom(case: Case) -> bool:
+    return case.origin is not None and (case.crash is None or case.crash.kind == "not_oom")
+
+
+def _report_no_oom(case: Case, chosen: Namespace, lang: str) -> int:
+    findings = Findings(case=case, notes=(doctor.not_an_oom(case),))
+    if chosen.json:
+        print_json(document.document(findings, lang))
+    else:
+        for note in findings.notes:
+            print(render(note, lang))
+        _print_comparison(case, chosen, lang)
+    return NO_OOM
+
+
+def _print_comparison(case: Case, chosen: Namespace, lang: str) -> None:
+    if case.logs:
+        from oomdoctor.report import terminal
+
+        terminal.show_comparison(case, lang, console_of(chosen))
+
+
+def report(case: Case, chosen: Namespace, lang: str) -> int:
+    findings = doctor.examine(case, live_machine(chosen), chosen.prefer or "ladder")
+    print_findings(findings, chosen, lang)
+    return exit_code(findings)
+
+
+def wizard(case: Case, chosen: Namespace, port: Port, lang: str, path: str | None = None) -> int:
+    """The dialogue. path: where the case is kept already, None for a new one."""
+    from oomdoctor.wizard import saved
+    from oomdoctor.wizard.walk import Interrupted, walk
+
+    live, kept = live_machine(chosen), path or saved.new_path()
+
+    def examine(case: Case, prefer: str | None = None) -> Findings:
+        return doctor.examine(case, live, prefer or chosen.prefer or "ladder")
+
+    try:
+        findings = walk(
+            case,
+            port,
+            lang,
+            examine=examine,
+            read_log=lambda path: _read_logs([path], chosen, lang),
+            save=lambda case: saved.save(case, kept),
+            forget=lambda: saved.forget(kept),
+            ask_plan=chosen.prefer is None,
+            full=chosen.full,
+        )
+    except Interrupted:
+        return INTERRUPTED
+    return DONE if findings is None else exit_code(findings)

@@ -1,0 +1,75 @@
+"""`oomdoctor rules list | show ID | lint [DIR]`: the remedies."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import TYPE_CHECKING
+
+from oomdoctor.case import Text, UserError
+from oomdoctor.exits import BAD_INPUT, DONE
+from oomdoctor.printing import console_of, print_json
+from oomdoctor.report import document
+from oomdoctor.texts import render
+
+if TYPE_CHECKING:
+    from oomdoctor.remedies.rule import Rule
+
+
+def run(chosen: Namespace, lang: str) -> int:
+    from oomdoctor.remedies.rules import all_rules
+    from oomdoctor.report import terminal
+
+    if chosen.action == "lint":
+        return _lint(chosen, lang)
+    found = all_rules() if chosen.action == "list" else (_rule(chosen.target),)
+    if chosen.json:
+        listed = [document.rule_document(rule, lang) for rule in found]
+        print_json({"schema": document.SCHEMA, "rules": listed})
+    elif chosen.action == "list":
+        terminal.show_rules(found, lang, console_of(chosen))
+    else:
+        terminal.show_rule(found[0], lang, console_of(chosen))
+    return DONE
+
+
+def _lint(chosen: Namespace, lang: str) -> int:
+    """All problems of a folder of remedies, a line each; under `--json` they stand in the error document."""
+    from oomdoctor.remedies.rules import lint
+
+    _demand_remedies(chosen.target)
+    problems = lint(chosen.target)
+    said = Text("texts/cli.problems", {"count": len(problems)})
+    if chosen.json:
+        listed = [{"file": each.file, "line": each.line, "message": render(each.text, lang)} for each in problems]
+        error = document.error_document(UserError(chosen.target or "rules lint", said), lang)
+        error["error"]["problems"] = listed
+        print_json(error if problems else {"schema": document.SCHEMA, "problems": []})
+    else:
+        print("\n".join([*(problem.show(lang) for problem in problems), render(said, lang)]))
+    return BAD_INPUT if problems else DONE
+
+
+def _demand_remedies(folder: str | None) -> None:
+    """Raises UserError for a folder that is called like another section of rules/, such as rules/signatures."""
+    import os
+
+    from oomdoctor import knowledge
+
+    name = os.path.basename(os.path.abspath(folder)) if folder else "fixes"
+    if name != "fixes" and name in knowledge.sections():
+        raise UserError(
+            str(folder), Text("texts/cli.no_remedies", {"section": name}), Text("texts/cli.no_remedies_hint")
+        )
+
+
+def _rule(name: str) -> Rule:
+    from oomdoctor import knowledge
+    from oomdoctor.fields import nearest
+    from oomdoctor.remedies.rules import rule
+
+    known = list(knowledge.load("fixes"))
+    if name not in known:
+        near = nearest(name, known)
+        hint = Text("texts/cli.near", {"near": near}) if near else Text("texts/cli.show_which_hint")
+        raise UserError(f"rules show {name}", Text("texts/cli.unknown_rule"), hint)
+    return rule(name)
