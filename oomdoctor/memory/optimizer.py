@@ -10,6 +10,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
+from oomdoctor.memory.versions import Version
+
 Pair = tuple[float, float]  # for 16-bit and for 32-bit parameters
 
 
@@ -73,18 +75,31 @@ _KINDS: tuple[tuple[tuple[str, ...], Kind], ...] = (
     (("adamw_hf",), Kind(states=_ADAM_STATES, of_largest=LOOP)),
 )
 _FOREACH_ADAM = Kind(states=_ADAM_STATES, workspace=(2, 4))
+# torch before 2.1 makes the root of the second moments and then the denominator beside it (pytorch#97712, #104898);
+# before 2.0 it goes tensor by tensor unless asked otherwise.
+_TWO_TENSORS, _TWO_TENSORS_UNTIL = Kind(states=_ADAM_STATES, workspace=(4, 8)), (2, 1)
+_ONE_BY_ONE, _ONE_BY_ONE_UNTIL = Kind(states=_ADAM_STATES, of_largest=LOOP), (2, 0)
 
 
 @lru_cache(maxsize=64)
-def kind_of(optim: str) -> Kind:
-    """The kind of an optimizer, by its name in transformers. One that is not known is taken for AdamW of torch."""
+def kind_of(optim: str, torch: Version | None = None) -> Kind:
+    """The kind of an optimizer, by its name in transformers. One that is not known is taken for AdamW of torch.
+
+    torch: its major and minor version, today's where it is not given.
+    """
     name = optim.lower()
-    found = next((kind for words, kind in _KINDS if all(word in name for word in words)), _FOREACH_ADAM)
+    found = next((kind for words, kind in _KINDS if all(word in name for word in words)), _adam_of(torch))
     if "paged" in name:
         found = found._replace(paged=True)
     if name.endswith("layerwise"):
         found = found._replace(in_backward=True)
     return found
+
+
+def _adam_of(torch: Version | None) -> Kind:
+    if torch is not None and torch < _ONE_BY_ONE_UNTIL:
+        return _ONE_BY_ONE
+    return _TWO_TENSORS if torch is not None and torch < _TWO_TENSORS_UNTIL else _FOREACH_ADAM
 
 
 def of(pair: Pair, number_bytes: int) -> float:

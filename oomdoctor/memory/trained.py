@@ -75,7 +75,7 @@ def states(job: Job) -> int:
 
 def kind_of(job: Job) -> optimizer.Kind:
     """The optimizer of this run."""
-    return optimizer.kind_of(job.run.optim or "")
+    return optimizer.kind_of(job.run.optim or "", job.torch)
 
 
 def _states(job: Job, part: Part, kind: optimizer.Kind) -> float:

@@ -61,6 +61,33 @@ def test_states_and_workspace_are_those_of_the_class(optim: str, make: Callable[
     assert ours == pytest.approx(workspace, rel=0.05, abs=0.01 * NUMBERS)
 
 
+def old_adamw(weights: list[Any], of_second_moments: list[Any]) -> None:
+    """What AdamW of torch 2.0 makes in its foreach step beside its states: a root, then a denominator beside it."""
+    torch = pytest.importorskip("torch")
+    root = torch._foreach_sqrt(of_second_moments)
+    torch._foreach_div_(root, [0.5] * len(root))
+    denominator = torch._foreach_add(root, 1e-8)
+    torch._foreach_addcdiv_(weights, of_second_moments, denominator, [-1e-3] * len(root))
+
+
+@pytest.mark.parametrize("number_bytes", [2, 4])
+def test_adamw_of_an_old_torch_makes_two_tensors_of_each_parameter(number_bytes: int) -> None:
+    torch = pytest.importorskip("torch")
+    from tests.memory.counted import Counted
+
+    dtype = torch.float32 if number_bytes == 4 else torch.bfloat16
+    weights, moments_of = ([torch.ones(SHAPE, dtype=dtype) for _ in range(2)] for _ in range(2))
+    with Counted([*weights, *moments_of]) as counted:
+        old_adamw(weights, moments_of)
+    assert counted.phase() == of(kind_of("adamw_torch", (2, 0)).workspace, number_bytes) * NUMBERS
+
+
+def test_adamw_went_tensor_by_tensor_before_torch_2() -> None:
+    assert kind_of("adamw_torch", (1, 13)).workspace == (0, 0)
+    assert kind_of("adamw_torch", (2, 1)) == kind_of("adamw_torch")
+    assert kind_of("adamw_torch_fused", (2, 0)) == kind_of("adamw_torch_fused")
+
+
 def stepped(make: Callable[[Any], Any], number_bytes: int) -> tuple[int, int]:
     """Bytes of the states after two steps, and the most that the second one needed beside them."""
     torch = pytest.importorskip("torch")
