@@ -9,7 +9,7 @@ from oomdoctor.case import Fact, Lora, Run, Text, UserError, Value
 
 
 class Field(NamedTuple):
-    """kind: text | choice | count (integer, at least 1) | bytes (integer, at least 0) | number | flag | names (words).
+    """kind: text | choice | count (integer, at least 1) | whole, bytes (integers, at least 0) | number | flag | names.
 
     choices: the values allowed (for `choice`). aliases: other spellings of a value.
     """
@@ -24,6 +24,7 @@ def _choice(*choices: str, **aliases: str) -> Field:
 
 
 _TEXT, _COUNT, _NUMBER, _FLAG, _NAMES = Field("text"), Field("count"), Field("number"), Field("flag"), Field("names")
+_WHOLE_NUMBER = Field("whole")
 _DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "float": "float32", "half": "float16"}
 
 FIELDS: Mapping[str, Field] = {
@@ -36,6 +37,7 @@ FIELDS: Mapping[str, Field] = {
     "mixed_precision": _choice("no", "fp16", "bf16", none="no", false="no"),
     "quantization": _choice("none", "nf4", "nf4-double", "fp4", "int8", "gptq-int4", "gptq-int8", no="none"),
     "bnb_4bit_compute_dtype": _choice("float32", "float16", "bfloat16", **_DTYPES),
+    "bnb_4bit_quant_storage": _choice("uint8", "float16", "bfloat16", "float32", **_DTYPES),
     "kbit_prepare": _FLAG,
     "optim": _TEXT,
     "optim_args": _TEXT,
@@ -46,15 +48,30 @@ FIELDS: Mapping[str, Field] = {
     "max_length": _COUNT,
     "padding": _choice("longest", "max_length"),
     "packing": _FLAG,
+    "padding_free": _FLAG,
+    "pad_to_multiple_of": _COUNT,
+    "train_sampling_strategy": _choice("random", "sequential", "group_by_length", "batch_rebalance"),
+    "auto_find_batch_size": _FLAG,
+    "max_pixels": _COUNT,
+    "freeze_vision_tower": _FLAG,
     "gradient_checkpointing": _choice(
         "none", "full", "selective", true="full", yes="full", on="full", false="none", no="none", off="none"
     ),
+    "use_reentrant": _FLAG,
+    "activation_offloading": _FLAG,
+    "tiled_mlp": _FLAG,
     "use_cache": _FLAG,
+    "output_attentions": _FLAG,
+    "output_hidden_states": _FLAG,
+    "zero_grad_set_to_none": _FLAG,
     "attn_implementation": _choice(
         "eager", "sdpa", "flash_attention_2", flash_attention="flash_attention_2", fa2="flash_attention_2"
     ),
     "loss_kernel": _choice("plain", "triton", "chunked", "liger"),
     "torch_compile": _FLAG,
+    "torch_compile_mode": _choice("default", "reduce-overhead", "max-autotune"),
+    "torch_empty_cache_steps": _COUNT,
+    "ema": _choice("none", "card", "host", gpu="card", cuda="card", cpu="host", false="none", no="none"),
     "per_device_eval_batch_size": _COUNT,
     "eval_accumulation_steps": _COUNT,
     "prediction_loss_only": _FLAG,
@@ -78,7 +95,18 @@ FIELDS: Mapping[str, Field] = {
     "vllm_enable_sleep_mode": _FLAG,
     "parallelism": _choice("none", "dp", "ddp", "zero1", "zero2", "zero3", "fsdp", "device_map"),
     "offload": _choice("none", "optimizer", "params"),
+    "gradient_as_bucket_view": _FLAG,
+    "find_unused_parameters": _FLAG,
+    "reduce_bucket_size": _COUNT,
+    "stage3_max_live_parameters": _COUNT,
+    "sync_each_batch": _FLAG,
+    "context_parallel_size": _COUNT,
     "host_ram_gib": _NUMBER,
+    "dataloader_num_workers": _WHOLE_NUMBER,
+    "dataloader_prefetch_factor": _COUNT,
+    "dataloader_persistent_workers": _FLAG,
+    "dataloader_pin_memory": _FLAG,
+    "save_only_model": _FLAG,
     "lora.r": _COUNT,
     "lora.target_modules": _NAMES,
     "lora.lora_dropout": _NUMBER,
@@ -107,7 +135,7 @@ ALIASES: Mapping[str, str] = {
 
 _LARGEST = 10**12
 _LARGEST_BYTES = 10**15
-_WHOLE = {"count": (1, _LARGEST), "bytes": (0, _LARGEST_BYTES)}
+_WHOLE = {"count": (1, _LARGEST), "whole": (0, _LARGEST), "bytes": (0, _LARGEST_BYTES)}
 _FREE = ("versions.", "architecture.")
 _YES, _NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 

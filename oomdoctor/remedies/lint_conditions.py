@@ -124,5 +124,5 @@ def _takes(schema: Field, value: Any, in_list: bool) -> bool:
         return value in schema.choices and not isinstance(value, bool)
     if schema.kind == "text":
         return isinstance(value, (str, int, float)) and not isinstance(value, bool)
-    whole = schema.kind != "count" or isinstance(value, int)
+    whole = schema.kind not in ("count", "whole") or isinstance(value, int)
     return isinstance(value, (int, float)) and not isinstance(value, bool) and whole
