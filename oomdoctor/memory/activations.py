@@ -113,12 +113,30 @@ def mlp_width(job: Job) -> int:
     return sum(linear.inputs * active(job, linear) for linear in middle)
 
 
+def mlp_at_once(job: Job) -> int:
+    """Those that are there at a time, spread over all tokens: where the MLP runs in tiles, one tile's.
+
+    Tiles: ArcticTraining's and axolotl's default, the length divided by the hidden size.
+    """
+    return -(-mlp_width(job) // _tiles(job))
+
+
+def _tiles(job: Job) -> int:
+    return -(-job.length // job.arch.hidden_size) if job.run.tiled_mlp else 1
+
+
 def active(job: Job, linear: Linear) -> int:
     """How many of this layer's copies one token goes through."""
     return min(linear.count, job.arch.num_experts_per_tok or 1) if linear.count > 1 else 1
 
 
 def _mlp(job: Job) -> float:
+    """All that the MLP keeps; in tiles its input, and what one tile keeps when it is run again."""
+    tiles = _tiles(job)
+    return _mlp_in_one(job) if tiles == 1 else job.linear_bytes * job.arch.hidden_size + _mlp_in_one(job) / tiles
+
+
+def _mlp_in_one(job: Job) -> float:
     E, f = job.linear_bytes, mlp_width(job)
     if job.run.torch_compile:  # the activation and its product are worked out again from what goes in
         return (2.0 if job.arch.gated_mlp else 1.0) * E * f

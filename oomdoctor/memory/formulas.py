@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from oomdoctor.case import Text
 from oomdoctor.memory import attention, evaluation, in_backward, online, peak, sharding, trained, without_backward
-from oomdoctor.memory.activations import mlp_width
+from oomdoctor.memory.activations import mlp_at_once
 from oomdoctor.memory.job import Job
 from oomdoctor.memory.logits import in_words
 from oomdoctor.memory.moments import Moment
@@ -80,7 +80,7 @@ def _kept(step: Step) -> Text:
 def _kept_by_one_model(step: Step) -> Text:
     job, share = step.job, sharding.block_share(step.job)
     if job.checkpointing == "full":
-        values = {**_stream(job, job.tokens).values, "blocks": job.arch.num_hidden_layers}
+        values = {**_stream(job, job.tokens).values, "blocks": peak.blocks_on_card(job)}
         return shared(Text("texts/bill.block_inputs", values), share)
     if job.checkpointing == "selective":
         block = Text("texts/bill.and_its_input", {"before": _block(step), **_stream(job, job.tokens).values})
@@ -89,7 +89,12 @@ def _kept_by_one_model(step: Step) -> Text:
 
 
 def _blocks(step: Step, block: Text) -> Text:
-    values = {"blocks": step.job.saved_layers, "block": block, "tokens": step.job.tokens, "size": step.block.fixed}
+    values = {
+        "blocks": peak.blocks_on_card(step.job),
+        "block": block,
+        "tokens": step.job.tokens,
+        "size": step.block.fixed,
+    }
     return Text("texts/bill.blocks_and_casts", values) if step.block.fixed else Text("texts/bill.blocks", values)
 
 
@@ -172,7 +177,7 @@ def _in_flight(step: Step, moment: Moment) -> Text:
         passing = Text("texts/bill.in_mlp", values)
         return without_backward.and_scores(job, passing, job.tokens) if step.again else passing
     scores = attention.keeps_scores(job.kernel)
-    if moment.name == "B3" or (moment.name == "B5" and not scores and 2 * mlp_width(job) > queries):
+    if moment.name == "B3" or (moment.name == "B5" and not scores and 2 * mlp_at_once(job) > queries):
         return Text("texts/bill.in_mlp", {**values, "each": 2 * E})
     return without_backward.and_scores(job, Text("texts/bill.in_attention", values), job.tokens)
 
@@ -187,21 +192,24 @@ def communication(job: Job) -> Text:
     if job.run.parallelism == "fsdp":
         count, block = sharding.BLOCKS_GATHERED, sharding.block_bytes(job, gathered=True)
         return Text("texts/bill.gathered_blocks", {"root": sharding.root_bytes(job), "count": count, "block": block})
-    if job.zero_stage < 3:
-        return Text("texts/bill.buckets_zero", {"numbers": sharding.BUCKET_ELEMENTS[1], "each": job.gradient_bytes})
-    return _zero3(job)
+    said = job.run.reduce_bucket_size
+    if job.zero_stage == 3 and not said:
+        found = Text("texts/bill.buckets_zero3", {"hidden": job.arch.hidden_size, "each": job.gradient_bytes})
+    else:
+        values = {"numbers": said or sharding.BUCKET_ELEMENTS[1], "each": job.gradient_bytes}
+        found = Text("texts/bill.buckets_zero", values)
+    return _and_gathered(job, found) if job.zero_stage == 3 else found
 
 
-def _zero3(job: Job) -> Text:
-    found = Text("texts/bill.buckets_zero3", {"hidden": job.arch.hidden_size, "each": job.gradient_bytes})
-    live, whole = sharding.LIVE_PARAMETERS, sharding.whole_bytes(job)
+def _and_gathered(job: Job, found: Text) -> Text:
+    live, whole = sharding.live_parameters(job), sharding.whole_bytes(job)
     if whole <= live * job.loaded_bytes:
         return Text("texts/bill.and_all_gathered", {"before": found, "size": whole})
     return Text("texts/bill.and_live_parameters", {"before": found, "count": live, "each": job.loaded_bytes})
 
 
 def _widths(job: Job) -> dict[str, float]:
-    return {"hidden": job.arch.hidden_size, "width": mlp_width(job)}
+    return {"hidden": job.arch.hidden_size, "width": mlp_at_once(job)}
 
 
 def _head(job: Job, name: str) -> Text:

@@ -59,6 +59,12 @@ def companions(job: Job) -> Iterator[Line]:
     run, whole, scoring = job.run, job.counts.total, trained.without_head(job)
     if run.reference_model == "full":
         yield _companion(job, "reference_weights", whole, job.loaded_bytes)
+    if run.ema == "card":
+        found = trained.policy(job)
+        whole_formula = formulas.shared(formulas.of_parts(found), sharding.weight_share(job))
+        yield exact(
+            "ema_weights", round(trained.weight_bytes(found) * sharding.weight_share(job)), whole_formula, origins.EMA
+        )
     if job.reward_model:
         yield _companion(job, "reward_weights", scoring, job.loaded_bytes)
     if job.value_model == "full":

@@ -26,7 +26,8 @@ class Job(NamedTuple):
     """One card's share of a run. Letters are those of the formulas; all `*_bytes` are bytes per number.
 
     loaded_bytes: W, weights that are not quantized. residual_bytes: R, the stream between the blocks.
-    linear_bytes: E, what the linear layers put out. attention_bytes: queries, keys, values.
+    linear_bytes: E, what the linear layers put out. attention_bytes: queries, keys, values. length: tokens of one
+    sequence on one card, its part of it where cards share the sequence.
     """
 
     run: Run
@@ -151,7 +152,7 @@ def job_of(run: Run, arch: Architecture) -> Job:
         arch=arch,
         counts=_counts(run, arch),
         batch=(run.per_device_train_batch_size or 1) * _sequences_per_sample(run),
-        length=run.max_length or 1,
+        length=-(-(run.max_length or 1) // (run.context_parallel_size or 1)),
         shards=max(1, run.gpu_count or 1) if sharded else 1,
         loaded_bytes=4 if upcast and run.quantization in (None, "none") else loaded,
         rest_bytes=4 if upcast and run.quantization in (None, "none") else rest,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from oomdoctor.memory import attention, in_backward, sharding, trained
-from oomdoctor.memory.activations import Saved, mlp_width, norm_per_token, saved_by_block
+from oomdoctor.memory.activations import Saved, mlp_at_once, norm_per_token, saved_by_block
 from oomdoctor.memory.job import Job
 from oomdoctor.memory.logits import Loss
 from oomdoctor.memory.loss import loss_of
@@ -20,6 +20,8 @@ from oomdoctor.memory.moments import Moment
 # auto_gptq's torch path shifts the packed weights apart in int32, narrows them to a byte and scales them in fp16.
 _GPTQ_UNPACKING = 4 + 1 + 2
 HALF = 2  # bytes of a 16-bit number
+# Tensors that OffloadActivations of torchtune and TRL still holds on the card while they are copied.
+_STASHED = 5
 
 
 class Step(NamedTuple):
@@ -47,7 +49,7 @@ def step_of(job: Job) -> Step:
     kept, again = _checkpointed(job, whole, ends)
     undivided = trained.gradients(job)
     gradients = 0 if in_backward.applies(job) else round(undivided * sharding.gradient_share(job))
-    accumulates = (job.run.gradient_accumulation_steps or 1) > 1
+    stay = (job.run.gradient_accumulation_steps or 1) > 1 or job.run.zero_grad_set_to_none is False
     head_input = job.linear_bytes * arch.hidden_size if job.full and not job.fused_head else 0
     return Step(
         job=job,
@@ -59,7 +61,7 @@ def step_of(job: Job) -> Step:
         trainable=trained.trainable_parameters(job),
         undivided=undivided,
         gradients=gradients,
-        earlier=gradients if accumulates else 0,
+        earlier=gradients if stay else 0,
         dequantized=_dequantized(job),
         cast=cast_cache(job) if job.checkpointing == "full" else 0,
     )
@@ -73,11 +75,21 @@ def _checkpointed(job: Job, whole: int, ends: int) -> tuple[int, int]:
 
 
 def _of_all_blocks(job: Job, whole: int, ends: int) -> tuple[int, int]:
+    blocks = blocks_on_card(job)
     if job.checkpointing == "full":
-        return job.arch.num_hidden_layers * ends, whole
+        return blocks * ends, whole
     if job.checkpointing == "selective":  # every second block, or the cheaper half of a block's results
-        return job.saved_layers * (whole + ends) // 2, whole // 2
-    return job.saved_layers * whole, 0
+        return blocks * (whole + ends) // 2, whole // 2
+    return blocks * whole, 0
+
+
+def blocks_on_card(job: Job) -> int:
+    """Blocks whose kept tensors lie on the card; with activation_offloading those not yet copied to the host."""
+    full = job.checkpointing == "full"
+    layers = job.arch.num_hidden_layers if full else job.saved_layers
+    if not job.run.activation_offloading:
+        return layers
+    return min(layers, _STASHED if full else 1)
 
 
 def head_cast(job: Job) -> int:
@@ -126,7 +138,7 @@ def moments(step: Step) -> tuple[Moment, ...]:
 
 def _forward(step: Step) -> tuple[Moment, ...]:
     job, T = step.job, step.job.tokens
-    passing = T * (job.residual_bytes * job.arch.hidden_size + job.linear_bytes * mlp_width(job))
+    passing = T * (job.residual_bytes * job.arch.hidden_size + job.linear_bytes * mlp_at_once(job))
     scores = attention.score_workspace(job.arch, job.kernel, T, job.length) if step.again else 0
     return (
         Moment("forward", "forward", step.kept, 0, step.earlier, passing + scores, step.dequantized, step.cast),
@@ -138,7 +150,7 @@ def _backward(step: Step) -> tuple[Moment, ...]:
     job, arch, T = step.job, step.job.arch, step.job.tokens
     h, q, E, R = arch.hidden_size, arch.num_attention_heads * arch.head_dim, job.linear_bytes, job.residual_bytes
     head = arch.vocab_size * h * job.gradient_bytes if job.trains_the_head else 0
-    mlp = T * (R * h + 2 * E * mlp_width(job))
+    mlp = T * (R * h + 2 * E * mlp_at_once(job))
     scores = attention.score_workspace(arch, job.kernel, T, job.length)
     freed = round(T * (step.block.mlp + step.block.norms / 2 + 2 * job.attention_bytes * q)) if scores else 0
     softmax = T * (R * h + E * q) + scores

@@ -33,7 +33,12 @@ def weight_share(job: Job) -> float:
         return block_share(job)
     if job.run.offload == "params" and divides_weights(job):
         return 0.0
-    return 1 / job.shards if divides_weights(job) else 1.0
+    return 1 / job.shards if divides_weights(job) and not _stored_as_bytes(job) else 1.0
+
+
+def _stored_as_bytes(job: Job) -> bool:
+    """4-bit weights packed into uint8: FSDP and ZeRO-3 divide floating-point tensors only, and leave these whole."""
+    return job.quantized and job.run.bnb_4bit_quant_storage == "uint8"
 
 
 def gradient_share(job: Job) -> float:
@@ -48,8 +53,13 @@ def gradient_share(job: Job) -> float:
 
 
 def _keeps_gradients_whole(job: Job) -> bool:
-    """accelerate leaves FSDP's synchronisation out (no_sync) between the micro-batches of one step."""
-    return (job.run.gradient_accumulation_steps or 1) > 1 and job.run.framework in _ON_ACCELERATE
+    """accelerate leaves FSDP's synchronisation out (no_sync) between the micro-batches of one step, unless it is told
+    to synchronise each (sync_each_batch)."""
+    return (
+        not job.run.sync_each_batch
+        and (job.run.gradient_accumulation_steps or 1) > 1
+        and job.run.framework in _ON_ACCELERATE
+    )
 
 
 def state_share(job: Job) -> float:
@@ -74,8 +84,13 @@ def gathered_bytes(job: Job) -> int:
     if not divides_weights(job):
         return 0
     if job.zero_stage == 3:
-        return round(min(whole_bytes(job), LIVE_PARAMETERS * job.loaded_bytes))
+        return round(min(whole_bytes(job), live_parameters(job) * job.loaded_bytes))
     return round(root_bytes(job) + BLOCKS_GATHERED * block_bytes(job, gathered=True))
+
+
+def live_parameters(job: Job) -> int:
+    """Parameters that ZeRO-3 lets be gathered at a time."""
+    return job.run.stage3_max_live_parameters or LIVE_PARAMETERS
 
 
 def root_bytes(job: Job) -> int:
@@ -94,8 +109,12 @@ def whole_bytes(job: Job) -> float:
 
 def bucket_bytes(job: Job, gradients: int) -> tuple[int, int, int]:
     """Buffers for gradients on their way: low, likely, high."""
-    if job.run.parallelism == "ddp":  # buckets are a second set of gradients (gradient_as_bucket_view is off)
-        return gradients, gradients, gradients
+    if job.run.parallelism == "ddp":  # buckets are a second set of gradients, or gradients are views of them
+        size = 0 if job.run.gradient_as_bucket_view else gradients
+        return size, size, size
+    if job.zero_stage and job.run.reduce_bucket_size:
+        size = 2 * job.run.reduce_bucket_size * job.gradient_bytes
+        return size, size, size
     if job.zero_stage in (1, 2):  # two buffers: overlap_comm
         low, likely, high = (2 * elements * job.gradient_bytes for elements in BUCKET_ELEMENTS)
         return low, likely, high

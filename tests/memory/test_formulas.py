@@ -28,7 +28,7 @@ TECHNICAL = set(
     CublasHandlePool.cpp max_memory_allocated max_memory_reserved stas00/ml-engineering meta QLoRA LLM.int8 GPTQ
     DistributedDataParallel DDP gradient_as_bucket_view nn.DataParallel FSDP DeepSpeed reduce_bucket_size overlap_comm
     stage3_max_live_parameters sub_group_size ZeRO ZeRO-3 vLLM gpu_memory_utilization PPO PPOTrainer
-    ChunkedLogProbFunction
+    ChunkedLogProbFunction EMA
 """.split()  # noqa: SIM905  # easier to read than sixty quotes
 )
 ENGLISH = re.compile(r"(?<![A-Za-z0-9_.])[A-Za-z][A-Za-z0-9_./-]*")
@@ -98,6 +98,17 @@ OTHERS: list[dict[str, Any]] = [
     {"torch_dtype": "float32", "mixed_precision": "bf16", "gradient_checkpointing": "full"},
     {"trainable_dtype": "float32-master", "parallelism": "zero2", "gpu_count": 4, "mixed_precision": "bf16"},
     {"trainable_dtype": "float32-master", "mixed_precision": "bf16", "gradient_accumulation_steps": 4},
+    {"gradient_checkpointing": "full", "activation_offloading": True},
+    {"activation_offloading": True, "zero_grad_set_to_none": False},
+    {"gradient_checkpointing": "full", "tiled_mlp": True, "max_length": 65536},
+    {"parallelism": "zero2", "gpu_count": 4, "reduce_bucket_size": 50_000_000},
+    {
+        "parallelism": "zero3",
+        "gpu_count": 4,
+        "reduce_bucket_size": 50_000_000,
+        "stage3_max_live_parameters": 200_000_000,
+    },
+    {"ema": "card", "parallelism": "fsdp", "gpu_count": 4, "context_parallel_size": 4, "sync_each_batch": True},
 ]
 
 
