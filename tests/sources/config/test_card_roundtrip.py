@@ -23,6 +23,7 @@ def value_of(key: str) -> st.SearchStrategy[object]:
         "text": WORDS,
         "choice": st.sampled_from(field.choices or ("",)),
         "count": st.integers(1, 10**12),
+        "whole": st.integers(0, 10**6),
         "number": NUMBERS,
         "flag": st.booleans(),
         "names": st.lists(WORDS, max_size=4).map(tuple),
