@@ -92,7 +92,8 @@ class Linear(NamedTuple):
     """One kind of linear layer of a transformer block: its module name, features in and out, and what it reads.
 
     reads: `attn_in` (normalised block input), `attn_out`, `mlp_in`, `mlp_mid` (the activation's output). Layers that
-    read the same thing share the saved input. count: how many of it in one block (experts); bias: it has one.
+    read the same thing share the saved input. count: how many of it in one block (experts); bias: it has one. fused:
+    all of them are one parameter, and no layer; pieces: the layers that such a parameter was once made of.
     """
 
     name: str
@@ -102,6 +103,8 @@ class Linear(NamedTuple):
     short: str = ""
     count: int = 1  # type: ignore[assignment]  # tuple.count is of no use here
     bias: bool = False
+    fused: bool = False
+    pieces: tuple[str, ...] = ()
 
 
 class Architecture(NamedTuple):
@@ -128,14 +131,19 @@ class Architecture(NamedTuple):
     sliding_window: int = 0  # tokens; 0 = none
     num_experts: int = 0
     num_experts_per_tok: int = 0
+    experts_fused_since: int = 0  # major version of transformers that makes one parameter of all experts; 0 = none does
+    adapts_experts: bool = True  # PEFT finds fused experts by the names that they had as layers
+    gate_keeps: int = 3  # tensors as wide as the MLP that its gate keeps: gate, its activation, up
     embedding_size: int = 0  # columns of the embedding where they differ from hidden_size; 0 = hidden_size
     lm_head_bias: bool = False
     extra_parameters: int = 0  # parameters outside the blocks that no other field counts
     attention_dropout: float = 0.0  # share; a saved mask where it is above 0 in training
     hidden_dropout: float = 0.0
     soft_cap: bool = False  # attention logits are capped: fused kernels cannot be used
+    sdpa: bool = True  # transformers has a fused kernel for it
     hidden_act: str = ""  # as config.json names it; `gelu_new` is written out in steps, each of which is saved
     softmax_fp32: bool = True  # eager attention takes its softmax in fp32, whatever the dtype it runs in
+    softmax_keeps_dtype: bool = False  # not even autocast makes it fp32
     upcasts_logits: bool = True  # the model's own code computes the loss in fp32, whatever the dtype it runs in
     lora_targets: tuple[str, ...] = ()  # modules that PEFT adapts where no target is named; () = it must be named
 

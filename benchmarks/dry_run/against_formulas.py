@@ -50,6 +50,7 @@ OTHERS = (
     "CohereLabs/aya-23-8B",
     "mistralai/Mixtral-8x7B-v0.1",
     "Qwen/Qwen3-30B-A3B",
+    "openai/gpt-oss-20b",
 )
 ALL_LINEAR = Lora(r=16, target_modules=("all-linear",))
 Q_AND_V = Lora(r=8, target_modules=("q_proj", "v_proj"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from oomdoctor.case import Linear
-from oomdoctor.memory import attention
+from oomdoctor.memory import attention, experts
 from oomdoctor.memory.job import Job
 from oomdoctor.memory.weights import linear_weights
 
@@ -109,7 +109,15 @@ def _attention(job: Job) -> float:
 
 def mlp_width(job: Job) -> int:
     """f, the numbers that one token makes in the middle of the MLP; of its experts' in all, if there are any."""
-    middle = [linear for linear in job.arch.linears if linear.reads == "mlp_mid"]
+    return _dense_width(job) + _routed_width(job)
+
+
+def _dense_width(job: Job) -> int:
+    return sum(linear.inputs for linear in job.arch.linears if linear.reads == "mlp_mid" and linear.count == 1)
+
+
+def _routed_width(job: Job) -> int:
+    middle = [linear for linear in job.arch.linears if linear.reads == "mlp_mid" and linear.count > 1]
     return sum(linear.inputs * active(job, linear) for linear in middle)
 
 
@@ -137,11 +145,11 @@ def _mlp(job: Job) -> float:
 
 
 def _mlp_in_one(job: Job) -> float:
-    E, f = job.linear_bytes, mlp_width(job)
+    E, f = job.linear_bytes, _dense_width(job)
     if job.run.torch_compile:  # the activation and its product are worked out again from what goes in
-        return (2.0 if job.arch.gated_mlp else 1.0) * E * f
+        return (2.0 if job.arch.gated_mlp else 1.0) * E * mlp_width(job)
     product = f * (2 if job.autocast else E) if job.full else 0  # input of the last layer
-    routed = 2.0 * job.arch.hidden_size * E * job.arch.num_experts_per_tok if job.arch.num_experts else 0.0
+    routed = experts.saved_per_token(job, _routed_width(job)) if job.arch.num_experts else 0.0
     if job.arch.gated_mlp:
         return 3.0 * E * f + product + routed  # gate, its activation, up
     if job.arch.hidden_act == "gelu_new" and job.run.framework is not None:
@@ -152,7 +160,8 @@ def _mlp_in_one(job: Job) -> float:
 
 
 def _targets(job: Job) -> tuple[Linear, ...]:
-    return job.adapters.targets if job.adapters else ()
+    """Adapted linear layers; fused experts are none."""
+    return tuple(linear for linear in job.adapters.targets if not linear.fused) if job.adapters else ()
 
 
 def _adapters(job: Job) -> float:
@@ -180,12 +189,15 @@ def _adapter_inputs(job: Job, at_work: int) -> int:
 
 
 def _weight_copies(job: Job) -> int:
-    """Autocast's 16-bit copies of fp32 weights, kept by the graph: of all linear layers, and of the adapters."""
+    """Autocast's 16-bit copies of fp32 weights, kept by the graph: of all linear layers, and of the adapters.
+
+    Beside them what LoRA on fused experts makes of their weights.
+    """
+    copies = experts.merged_bytes(job)
     if not job.autocast:
-        return 0
-    copies = 0
+        return copies
     if job.loaded_bytes == 4 and not job.quantized:
-        copies += 2 * sum(linear_weights(linear) for linear in job.arch.linears)
+        copies += 2 * sum(linear_weights(linear) for linear in job.arch.linears if not linear.fused)
     if job.adapters and job.trained_bytes == 4:
         copies += 2 * job.adapters.adapters // max(1, job.arch.num_hidden_layers)
     return copies

@@ -22,7 +22,7 @@ _GQA_IN_EFFICIENT = (2, 14)  # torch: the memory-efficient kernel takes fewer ke
 def kernel_of(run: Run, arch: Architecture, number_bytes: int, torch: Version, transformers: Version) -> str:
     """The kernel that this run ends up in: flash | efficient | masked (efficient with a mask) | math | eager."""
     wanted = run.attn_implementation or "sdpa"
-    if wanted == "eager" or (arch.soft_cap and wanted == "sdpa"):
+    if wanted == "eager" or (wanted == "sdpa" and (arch.soft_cap or not arch.sdpa)):
         return EAGER
     if wanted == "flash_attention_2":
         return FLASH
@@ -79,7 +79,7 @@ def saved_per_token(arch: Architecture, setting: Setting) -> float:
 def _eager_scores(arch: Architecture, setting: Setting) -> int:
     """Bytes per attention score: softmax, its cast to 16 bits, the cap's tanh, dropout's mask and output."""
     E = setting.number_bytes
-    upcast = E < 4 and (arch.softmax_fp32 or setting.autocast)
+    upcast = E < 4 and (arch.softmax_fp32 or (setting.autocast and not arch.softmax_keeps_dtype))
     softmax = 4 + E if upcast else E
     return softmax + (E if arch.soft_cap else 0) + (1 + E if arch.attention_dropout else 0)
 

@@ -91,6 +91,8 @@ def _packed_weights(job: Job) -> Iterator[Tensor]:
         shape = (linear.outputs, linear.inputs)
         if linear.count > 1:
             yield _typed(job, "expert_weights", (linear.count, *shape), 2, linear.name)
+        if linear.fused:
+            continue
         if job.run.quantization in ("nf4", "nf4-double", "fp4", "gptq-int4"):
             yield tensor("quantized_weight", (linear.outputs * linear.inputs // 2, 1), 1, layer=linear.name)
         if job.run.quantization in ("int8", "gptq-int8"):
@@ -164,7 +166,12 @@ def _fsdp_units(job: Job) -> Iterator[Tensor]:
 
 
 def _shapes(job: Job) -> Iterator[tuple[str, tuple[int, ...]]]:
-    return ((linear.name, (linear.outputs, linear.inputs)) for linear in job.arch.linears)
+    """Of each kind of linear layer; of fused experts, and of the layers that they are loaded from."""
+    for linear in job.arch.linears:
+        if linear.fused:
+            yield linear.name, (linear.count, linear.outputs, linear.inputs)
+        for name in linear.pieces or (linear.name,):
+            yield name, (linear.outputs // max(1, len(linear.pieces)), linear.inputs)
 
 
 def _table(job: Job) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from oomdoctor.case import Architecture, Lora, Run
-from oomdoctor.memory import attention
+from oomdoctor.memory import attention, fused
 from oomdoctor.memory.lora import Adapters, adapters_of
 from oomdoctor.memory.versions import Version, version
 from oomdoctor.memory.weights import BYTES, Counts, counts
@@ -133,6 +133,7 @@ class Job(NamedTuple):
 def job_of(run: Run, arch: Architecture) -> Job:
     """Everything decided. The run's fields in `bill.NEEDED` must be known."""
     torch, transformers = version(run.versions, "torch"), version(run.versions, "transformers")
+    arch = fused.as_built(arch, transformers)
     loaded = int(BYTES[run.torch_dtype or "bfloat16"])
     sharded = run.parallelism in _SHARDED
     # DeepSpeed runs the model in its own 16-bit dtype without autocast; FSDP gathers 16-bit copies of its shards.

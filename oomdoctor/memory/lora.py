@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from oomdoctor.case import Architecture, Linear, Lora
+from oomdoctor.memory.fused import adapter_numbers
 
 _INPUT_TABLES = ("embed_tokens", "wte", "word_embeddings", "embed_in", "tok_embeddings", "embedding")
 _OUTPUT_TABLES = ("lm_head", "embed_out", "output_layer")
@@ -33,10 +34,9 @@ class Adapters(NamedTuple):
 def adapters_of(lora: Lora, arch: Architecture) -> Adapters:
     """The adapters of a model."""
     wanted = lora.target_modules or default_targets(arch)
-    targets = tuple(linear for linear in arch.linears if _is_target(linear, wanted))
+    targets = tuple(linear for linear in arch.linears if _is_target(linear, wanted, arch))
     per_block = sum(
-        linear.count * (lora.r * (linear.inputs + linear.outputs) + (linear.outputs if lora.use_dora else 0))
-        for linear in targets
+        adapter_numbers(linear, lora.r) + (linear.count * linear.outputs if lora.use_dora else 0) for linear in targets
     )
     tables = sum(1 for name in wanted if _last(name) in _INPUT_TABLES + _OUTPUT_TABLES)
     return Adapters(
@@ -60,8 +60,11 @@ def default_targets(arch: Architecture) -> tuple[str, ...]:
     return arch.lora_targets or ("all-linear",)
 
 
-def _is_target(linear: Linear, wanted: tuple[str, ...]) -> bool:
-    return linear.short != "router" and any(_matches(linear, name) for name in wanted)
+def _is_target(linear: Linear, wanted: tuple[str, ...], arch: Architecture) -> bool:
+    if linear.fused and not arch.adapts_experts:
+        return False
+    pieces = [linear._replace(name=piece, short="") for piece in linear.pieces]
+    return linear.short != "router" and any(_matches(each, name) for each in (linear, *pieces) for name in wanted)
 
 
 def _matches(linear: Linear, name: str) -> bool:

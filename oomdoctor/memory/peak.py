@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from oomdoctor.memory import attention, in_backward, sharding, trained
+from oomdoctor.memory import attention, experts, in_backward, sharding, trained
 from oomdoctor.memory.activations import Saved, mlp_at_once, norm_per_token, saved_by_block
 from oomdoctor.memory.job import Job
 from oomdoctor.memory.logits import Loss
@@ -150,7 +150,7 @@ def _backward(step: Step) -> tuple[Moment, ...]:
     job, arch, T = step.job, step.job.arch, step.job.tokens
     h, q, E, R = arch.hidden_size, arch.num_attention_heads * arch.head_dim, job.linear_bytes, job.residual_bytes
     head = arch.vocab_size * h * job.gradient_bytes if job.trains_the_head else 0
-    mlp = T * (R * h + 2 * E * mlp_at_once(job))
+    mlp = T * (R * h + 2 * E * mlp_at_once(job)) + experts.merged_gradient(job)
     scores = attention.score_workspace(arch, job.kernel, T, job.length)
     freed = round(T * (step.block.mlp + step.block.norms / 2 + 2 * job.attention_bytes * q)) if scores else 0
     softmax = T * (R * h + E * q) + scores
@@ -172,7 +172,7 @@ def _backward(step: Step) -> tuple[Moment, ...]:
 def before_the_first_block(job: Job) -> float:
     """The share of the gradients that is there while the first block runs backward: not yet its own."""
     found = job.counts
-    missing = (found.blocks + found.biases) / max(1, job.arch.num_hidden_layers)
+    missing = (found.blocks + found.experts + found.biases) / max(1, job.arch.num_hidden_layers)
     if not job.arch.tie_word_embeddings:
         missing += found.embedding
     return 1 - missing / max(1, found.total) if job.full else 1.0

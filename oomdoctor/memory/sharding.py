@@ -75,7 +75,8 @@ def block_bytes(job: Job, gathered: bool = False) -> float:
     found = job.counts
     layers = max(1, job.arch.num_hidden_layers)
     each = QUANTIZED_BYTES[job.run.quantization or ""] if job.quantized else float(job.rest(gathered))
-    own = found.blocks / layers * each + (found.biases / layers + norms_of_a_layer(job.arch)) * job.rest(gathered)
+    plain = (found.experts + found.biases) / layers + norms_of_a_layer(job.arch)
+    own = found.blocks / layers * each + plain * job.rest(gathered)
     return own + (job.adapters.adapters / layers * job.trained_bytes if job.adapters else 0)
 
 
@@ -99,7 +100,7 @@ def root_bytes(job: Job) -> int:
 
 
 def _in_blocks(found: Counts, job: Job) -> int:
-    return found.blocks + found.biases + job.arch.num_hidden_layers * norms_of_a_layer(job.arch)
+    return found.blocks + found.experts + found.biases + job.arch.num_hidden_layers * norms_of_a_layer(job.arch)
 
 
 def whole_bytes(job: Job) -> float:
@@ -133,9 +134,10 @@ def gathered_logits(job: Job) -> int:
 
 def largest_linear(job: Job) -> Linear:
     """The largest single linear layer of a block; one without weights where a block has none."""
-    return max(job.arch.linears, key=lambda linear: linear.inputs * linear.outputs, default=Linear("", 0, 0, ""))
+    layers = (linear for linear in job.arch.linears if not linear.fused)
+    return max(layers, key=lambda linear: linear.inputs * linear.outputs, default=Linear("", 0, 0, ""))
 
 
 def block_linear_weights(job: Job) -> int:
     """Weights of all linear layers of one block."""
-    return sum(linear_weights(linear) for linear in job.arch.linears)
+    return sum(linear_weights(linear) for linear in job.arch.linears if not linear.fused)

@@ -120,8 +120,9 @@ def of_one_tensor(job: Job, numbers: int) -> int:
 
 
 def largest_matrix(job: Job) -> int:
-    """Numbers of the widest linear layer of a block."""
-    return max((linear.inputs * linear.outputs for linear in job.arch.linears), default=0)
+    """Numbers of the widest linear layer of a block; of all experts, where they are one parameter."""
+    sizes = (linear.inputs * linear.outputs * (linear.count if linear.fused else 1) for linear in job.arch.linears)
+    return max(sizes, default=0)
 
 
 def table_numbers(job: Job) -> int:

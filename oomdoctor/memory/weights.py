@@ -30,6 +30,7 @@ class Counts(NamedTuple):
     """Parameters by the way they are treated. blocks: weights of the blocks' linears (what gets quantized)."""
 
     blocks: int
+    experts: int  # of the blocks, fused into one parameter, which is no linear layer
     biases: int  # of the blocks' linears
     norms: int  # of the blocks, and the last one
     embedding: int  # token and position tables
@@ -38,7 +39,7 @@ class Counts(NamedTuple):
 
     @property
     def total(self) -> int:
-        return self.blocks + self.biases + self.norms + self.embedding + self.lm_head + self.extra
+        return self.blocks + self.experts + self.biases + self.norms + self.embedding + self.lm_head + self.extra
 
 
 def parameters(arch: Architecture) -> int:
@@ -50,7 +51,8 @@ def counts(arch: Architecture) -> Counts:
     """The model's parameters, by kind."""
     layers, width = arch.num_hidden_layers, arch.embedding_size or arch.hidden_size
     return Counts(
-        blocks=layers * sum(linear_weights(linear) for linear in arch.linears),
+        blocks=layers * sum(linear_weights(linear) for linear in arch.linears if not linear.fused),
+        experts=layers * sum(linear_weights(linear) for linear in arch.linears if linear.fused),
         biases=layers * sum(linear.count * linear.outputs for linear in arch.linears if linear.bias),
         norms=layers * norms_of_a_layer(arch) + norm_parameters(arch),
         embedding=arch.vocab_size * width + arch.learned_positions * arch.hidden_size,
@@ -67,7 +69,7 @@ def linear_weights(linear: Linear) -> int:
 def layer_parameters(arch: Architecture) -> int:
     """Parameters of one block: what FSDP and ZeRO-3 gather at a time."""
     found = counts(arch)
-    return (found.blocks + found.biases) // max(1, arch.num_hidden_layers) + norms_of_a_layer(arch)
+    return (found.blocks + found.experts + found.biases) // max(1, arch.num_hidden_layers) + norms_of_a_layer(arch)
 
 
 def norm_parameters(arch: Architecture) -> int:

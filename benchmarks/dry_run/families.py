@@ -1,0 +1,124 @@
+"""The bill's formulas against the exact mode for families that are more than one stack of Llama-like blocks.
+
+    python benchmarks/dry_run/families.py [word in a family's name ...]
+
+Models of a few blocks at middling widths, with plain SGD, so that activations and logits make the peak. Prints for each
+run the peak of allocated bytes, simulated and by formula, and the phase of each; the last line is the worst deviation.
+Needs torch, transformers and peft.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from oomdoctor.case import Lora, Run
+from oomdoctor.memory.bill import bill_of
+from oomdoctor.sources.architecture import architecture_of
+from oomdoctor.trace import quantized, run
+from oomdoctor.trace.order import spec_of
+from oomdoctor.trace.whole import Simulator
+from oomdoctor.units import MIB
+
+SHAPE = {"hidden_size": 1024, "num_hidden_layers": 4, "num_attention_heads": 16, "num_key_value_heads": 4}
+MODELS: dict[str, dict[str, Any]] = {
+    "mixtral": {
+        "model_type": "mixtral",
+        **SHAPE,
+        "intermediate_size": 2048,
+        "num_local_experts": 8,
+        "sliding_window": None,
+        "vocab_size": 32000,
+    },
+    "qwen3_moe": {
+        "model_type": "qwen3_moe",
+        **SHAPE,
+        "head_dim": 128,
+        "intermediate_size": 3072,
+        "moe_intermediate_size": 512,
+        "num_experts": 16,
+        "num_experts_per_tok": 4,
+        "vocab_size": 32000,
+    },
+    "gpt_oss": {
+        "model_type": "gpt_oss",
+        **SHAPE,
+        "head_dim": 64,
+        "intermediate_size": 1024,
+        "num_local_experts": 8,
+        "vocab_size": 32000,
+    },
+}
+PLAIN = Run(
+    task="sft",
+    framework="transformers",
+    method="full",
+    torch_dtype="bfloat16",
+    mixed_precision="no",
+    quantization="none",
+    optim="sgd",
+    per_device_train_batch_size=2,
+    gradient_accumulation_steps=1,
+    max_length=512,
+    gradient_checkpointing="none",
+    use_cache=False,
+    attn_implementation="sdpa",
+    loss_kernel="plain",
+    parallelism="none",
+    offload="none",
+    gpu_count=1,
+)
+LORA = PLAIN._replace(method="lora", lora=Lora(r=16, target_modules=("all-linear",)))
+SETTINGS: dict[str, Run] = {
+    "full": PLAIN,
+    "full, checkpointing": PLAIN._replace(gradient_checkpointing="full"),
+    "lora": LORA,
+    "lora, checkpointing": LORA._replace(gradient_checkpointing="full"),
+}
+
+
+class Pair(NamedTuple):
+    """One run: bytes of the peak and its phase, simulated and by formula."""
+
+    family: str
+    setting: str
+    simulated: int
+    phase: str
+    formula: int
+    formula_phase: str
+
+    @property
+    def off(self) -> float:
+        """The formula's deviation, as a share."""
+        return self.formula / self.simulated - 1
+
+
+def pairs(simulator: Simulator, families: list[str]) -> Iterator[Pair]:
+    """Each family in each setting. Raises NotSimulated."""
+    for family in families:
+        config = MODELS[family]
+        arch = architecture_of(config)
+        for setting, made in SETTINGS.items():
+            found, bill = simulator.simulate(spec_of(made, config, arch)), bill_of(made, arch)
+            yield Pair(family, setting, found.peak.bytes, found.peak.phase, bill.allocated.likely, bill.phase)
+
+
+def main() -> None:
+    warnings.filterwarnings("ignore")
+    run.leave_out()
+    quantized.install()
+    words = sys.argv[1:] or [""]
+    families = [family for family in MODELS if any(word in family for word in words)]
+    worst = 0.0
+    for each in pairs(Simulator(), families):
+        worst = max(worst, each.off, key=abs)
+        sizes = f"{each.simulated / MIB:9.1f} MiB, by formula {each.formula / MIB:9.1f} ({each.off:+6.2%})"
+        phases = each.phase if each.phase == each.formula_phase else f"{each.phase}, by formula {each.formula_phase}"
+        print(f"{each.family:14} {each.setting:22} {sizes} {phases}", flush=True)
+    print(f"worst {worst:+.2%}")
+
+
+if __name__ == "__main__":
+    main()
