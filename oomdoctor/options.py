@@ -19,6 +19,7 @@ WITHOUT_EFFECT: Mapping[str, tuple[str, ...]] = {
     "gpu": ("full", "prefer", "run", "set"),
     "snapshot": ("full", "prefer", "run", "set"),
     "dry-run": ("full", "prefer"),
+    "claims": ("full", "prefer"),
     "resume": (),
     "schema": ("full", "prefer", "run", "set"),
     "rules": ("full", "prefer", "run", "set"),
@@ -80,6 +81,8 @@ def _check_logs(chosen: argparse.Namespace) -> None:
     A command right after a log reads like a second log; a log of such a name is written as `./plan`.
     """
     logs = chosen.from_log or []
+    if chosen.command == "claims":  # its figures may be those of a log's run
+        return
     command = chosen.command or next((name for name in logs[1:] if name in COMMANDS), None)
     if logs and command is not None:
         raise UserError("--from-log", Text("texts/cli.log_beside_command", {"command": command}))
@@ -111,6 +114,10 @@ def _parser(lang: str, named: Sequence[str]) -> _Parser:
 
 def _arguments(command: argparse.ArgumentParser, name: str, words: Words) -> None:
     """What a command takes beside the common options."""
+    if name == "claims":
+        command.add_argument("words", nargs="*", metavar="WORDS|ID", help=words("claims_words"))
+        command.add_argument("--from-log", nargs=1, default=None, metavar="FILE|DIR|-", help=words("claims_from_log"))
+        return
     command.add_argument("--from-log", default=argparse.SUPPRESS, help=argparse.SUPPRESS)  # refused, in plain words
     if name in ("bill", "plan"):
         command.add_argument("cards", nargs="+" if name == "bill" else 1, metavar="CARD.yaml", help=words("card"))

@@ -248,6 +248,7 @@ EVERY_COMMAND = {
     "resume": ("resume",),
     "schema": ("schema",),
     "rules": ("rules", "list"),
+    "claims": ("claims", "empty_cache"),
 }
 COMMON = (
     "--json",

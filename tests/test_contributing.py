@@ -23,10 +23,11 @@ CHECKS = {
     "gpus": ["tests/sources/test_gpu_parts.py"],
     "fixes": ["tests/remedies/test_fixes.py"],
     "questions": ["tests/wizard/test_questions_data.py"],
+    "claims": ["tests/test_claims.py"],
 }
 
 # Of all models against transformers, and of tests that need torch for something else, only what meets the new entry.
-ONLY = {"models": ("-k", "my-model"), "gpus": ("-k", "card or total")}
+ONLY = {"models": ("-k", "my-model"), "gpus": ("-k", "card or total"), "claims": ("-k", "my-claim")}
 
 
 def _recipes() -> dict[str, str]:

@@ -23,7 +23,7 @@ def run(chosen: Namespace, lang: str) -> int:
     """A case from the logs and what was stated of it. Raises UserError."""
     if chosen.from_log is None and chosen.run is None and (chosen.json or chosen.no_input):
         raise UserError("oomdoctor", Text("texts/cli.nothing_to_read"), Text("texts/cli.see_help"))
-    case = (_read_logs(chosen.from_log, chosen, lang) if chosen.from_log is not None else Case()).know(chosen.stated)
+    case = (read_logs(chosen.from_log, chosen, lang) if chosen.from_log is not None else Case()).know(chosen.stated)
     if _is_no_oom(case):
         return _report_no_oom(case, chosen, lang)
     port = port_of(chosen, lang)
@@ -34,7 +34,7 @@ def run(chosen: Namespace, lang: str) -> int:
     return report(case, chosen, lang)
 
 
-def _read_logs(paths: Sequence[str], chosen: Namespace, lang: str) -> Case:
+def read_logs(paths: Sequence[str], chosen: Namespace, lang: str) -> Case:
     """The case of a log, or of several of one run, with a bar for someone who waits. Raises UserError."""
     if not printing.someone_looks():
         return doctor.read_logs(paths)
@@ -88,7 +88,7 @@ def wizard(case: Case, chosen: Namespace, port: Port, lang: str, path: str | Non
             port,
             lang,
             examine=examine,
-            read_log=lambda path: _read_logs([path], chosen, lang),
+            read_log=lambda path: read_logs([path], chosen, lang),
             save=lambda case: saved.save(case, kept),
             forget=lambda: saved.forget(kept),
             ask_plan=chosen.prefer is None,
