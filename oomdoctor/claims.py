@@ -34,7 +34,6 @@ class Claim(NamedTuple):
     claim: Text
     truth: Text
     evidence: tuple[Text | str, ...] = ()
-    words: tuple[str, ...] = ()
     compare: Mapping[str, Any] | None = None
 
 
@@ -65,10 +64,17 @@ def all_claims() -> tuple[Claim, ...]:
 
 
 def _claim(name: str, entry: Mapping[str, Any]) -> Claim:
-    kinds = (Text(f"texts/claims.evidence_{kind}") if kind in _EVIDENCE else kind for kind in entry["evidence"])
-    texts = (Text(f"claims/{name}/{key}") for key in ("claim", "truth"))
-    words = tuple(str(word) for word in entry.get("words", ()))
-    return Claim(name, entry["topic"], entry["verdict"], *texts, tuple(kinds), words, entry.get("compare"))
+    return Claim(
+        id=name,
+        topic=entry["topic"],
+        verdict=entry["verdict"],
+        claim=Text(f"claims/{name}/claim"),
+        truth=Text(f"claims/{name}/truth"),
+        evidence=tuple(
+            Text(f"texts/claims.evidence_{kind}") if kind in _EVIDENCE else kind for kind in entry["evidence"]
+        ),
+        compare=entry.get("compare"),
+    )
 
 
 def find(words: Sequence[str]) -> tuple[Claim, ...]:
