@@ -181,6 +181,7 @@ class Run(NamedTuple):
     per_device_train_batch_size: int | None = None
     gradient_accumulation_steps: int | None = None
     max_length: int | None = None
+    longest_sample: int | None = None  # tokens, before anything is cut
     padding: str | None = None
     packing: bool | None = None
     padding_free: bool | None = None  # the samples of a batch stand one after the other, without padding

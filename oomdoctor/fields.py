@@ -54,6 +54,7 @@ FIELDS: Mapping[str, Field] = {
     "auto_find_batch_size": _FLAG,
     "max_pixels": _COUNT,
     "freeze_vision_tower": _FLAG,
+    **dict.fromkeys((f"lengths.{name}" for name in ("p50", "p75", "p90", "p95", "p98", "p99", "max")), _COUNT),
     "gradient_checkpointing": _choice(
         "none", "full", "selective", true="full", yes="full", on="full", false="none", no="none", off="none"
     ),
@@ -277,6 +278,7 @@ _RUN_FIELDS = {
     "log.vllm_mode": "vllm_mode",
     "log.vllm_gpu_memory_utilization": "vllm_gpu_memory_utilization",
     **{key: key for key in FIELDS if "." not in key},
+    "lengths.max": "longest_sample",
     "gpus.count": "gpu_count",
     "gpus.name": "gpu_name",
     "gpus.memory_mib": "gpu_memory_mib",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from oomdoctor.case import Text
 from oomdoctor.edits.render import hows
 from oomdoctor.fields import FIELDS
+from oomdoctor.lengths import share_longer
 from oomdoctor.memory.lines import Bill
 from oomdoctor.memory.room import fits, needed_bytes
 from oomdoctor.plan import PREFERENCES, Plan, Pricing, Settings, Skip, Step
@@ -149,7 +150,7 @@ def _step(applied: Applied, settings: Settings, pricing: Pricing) -> Step:
     was, now = pricing.bill(settings), pricing.bill(after)
     facts, usable = pricing.facts(settings), pricing.usable(after)
     notes = tuple(text for when, text in applied.rule.notes if check(when, facts).applies)
-    notes = tuple(Text(note.path, {**facts, **note.values}) for note in notes)
+    notes = (*(Text(note.path, {**facts, **note.values}) for note in notes), *_samples_hit(applied, after))
     step = Step(
         rule=applied.rule,
         change=applied.change,
@@ -162,6 +163,17 @@ def _step(applied: Applied, settings: Settings, pricing: Pricing) -> Step:
     if was is None or now is None or not applied.change:
         return step
     return step._replace(saves_bytes=needed_bytes(was) - needed_bytes(now) + _freed(step, settings, pricing))
+
+
+def _samples_hit(applied: Applied, after: Settings) -> Iterator[Text]:
+    """How many samples a new limit of the length cuts, where their lengths are known."""
+    limit = applied.change.get("max_length")
+    share = share_longer(after, limit) if isinstance(limit, int) else None
+    if share is not None:
+        yield Text(
+            "texts/lengths.share_cut" if share[1] else "texts/lengths.none_cut",
+            dict(zip(("low", "high"), share, strict=True)),
+        )
 
 
 def _freed(step: Step, settings: Settings, pricing: Pricing) -> int:

@@ -18,6 +18,7 @@ WITHOUT_EFFECT: Mapping[str, tuple[str, ...]] = {
     "plan": (),
     "gpu": ("full", "prefer", "run", "set"),
     "snapshot": ("full", "prefer", "run", "set"),
+    "lengths": ("full", "prefer", "run", "set"),
     "dry-run": ("full", "prefer"),
     "claims": ("full", "prefer"),
     "resume": (),
@@ -125,6 +126,9 @@ def _arguments(command: argparse.ArgumentParser, name: str, words: Words) -> Non
         command.add_argument("target", metavar="CARD.yaml|script.py:step", help=words("dry_run_target"))
     if name == "snapshot":
         command.add_argument("file", metavar="FILE", help=words("snapshot"))
+    if name == "lengths":
+        command.add_argument("data", metavar="DATA", help=words("lengths"))
+        command.add_argument("--tokenizer", metavar="FILE", help=words("tokenizer"))
     if name == "rules":
         command.add_argument("action", choices=("list", "show", "lint"), help=words("rules_action"))
         command.add_argument("target", nargs="?", metavar="ID|DIR", help=words("rules_target"))

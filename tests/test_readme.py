@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from oomdoctor import exits, options
+from oomdoctor import commands, exits, options
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -28,8 +28,10 @@ def test_the_transcript_is_what_the_program_prints() -> None:
     assert "\n".join(shown).strip() == "\n".join(printed).strip()
 
 
-def test_every_option_that_it_names_exists() -> None:
-    text = _run("--help")
+def test_every_option_that_it_names_exists(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ([], *([name] for name in options.COMMANDS)):
+        commands.run([*command, "--help"])
+    text = capsys.readouterr().out
     for option in set(re.findall(r"`(--[a-z-]+)", README)):
         assert option in text, option
 

@@ -43,6 +43,7 @@ READ: tuple[str, ...] = (
     "kbit_prepare",
     "padding",
     "packing",
+    "lengths.max",
     "torch_compile",
     "activation_offloading",
     "tiled_mlp",

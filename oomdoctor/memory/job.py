@@ -153,7 +153,7 @@ def job_of(run: Run, arch: Architecture) -> Job:
         arch=arch,
         counts=_counts(run, arch),
         batch=(run.per_device_train_batch_size or 1) * _sequences_per_sample(run),
-        length=-(-(run.max_length or 1) // (run.context_parallel_size or 1)),
+        length=_length(run),
         shards=max(1, run.gpu_count or 1) if sharded else 1,
         loaded_bytes=4 if upcast and run.quantization in (None, "none") else loaded,
         rest_bytes=4 if upcast and run.quantization in (None, "none") else rest,
@@ -172,6 +172,14 @@ def job_of(run: Run, arch: Architecture) -> Job:
         bitsandbytes=version(run.versions, "bitsandbytes"),
         trl=version(run.versions, "trl"),
     )
+
+
+def _length(run: Run) -> int:
+    """One card's part of the longest sequence. A batch is padded to its longest sample, unless it is told more."""
+    limit = run.max_length or 1
+    if run.padding == "longest" and not run.packing:
+        limit = min(limit, run.longest_sample or limit)
+    return -(-limit // (run.context_parallel_size or 1))
 
 
 def _sequences_per_sample(run: Run) -> int:

@@ -98,9 +98,13 @@ def _divisors(number: int) -> list[int]:
 
 
 def halve(key: str, settings: Settings, fits: Fits) -> Value | None:
-    """Half the length, not below SHORTEST; None where it is unknown or as short already."""
+    """Half the length, not below SHORTEST; where the samples' lengths are known, what 95 % of them do not exceed, if
+    that is less than it was. None where it is unknown or as short already."""
     old = _whole(settings.get(key))
-    return None if old is None or old <= SHORTEST else max(SHORTEST, old // 2)
+    if old is None or old <= SHORTEST:
+        return None
+    usual = _whole(settings.get("lengths.p95"))
+    return max(SHORTEST, usual if usual is not None and usual < old else old // 2)
 
 
 def halve_until_fits(key: str, settings: Settings, fits: Fits) -> Value | None:

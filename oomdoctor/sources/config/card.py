@@ -13,13 +13,12 @@ from dataclasses import dataclass, field
 from oomdoctor import fields
 from oomdoctor.case import Fact, Facts, Text, UserError, Value
 from oomdoctor.fields import ALIASES, FIELDS
-from oomdoctor.sources.config.cardtext import card_text
+from oomdoctor.sources.config.cardtext import SECTIONS, card_text
 from oomdoctor.sources.config.gpus import GpuProblem, gpu_facts
 from oomdoctor.sources.config.nodes import Items, Node, Pairs, Scalar, read_nodes, read_text
 
 __all__ = ["card_text", "read_card", "write_card"]
 
-_SECTIONS = ("lora", "gpus", "versions", "architecture", "measured")
 _FREE = ("versions.", "architecture.")
 _CARD_OF_MANY = re.compile(r"gpus\.\d+\.(?:name|memory_mib|compute_capability)")
 _NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?")
@@ -91,7 +90,7 @@ def _entry(card: _Card, key: str, node: Node, line: int) -> None:
     key = ALIASES.get(key, key)
     if key == "gpus" and not isinstance(node, Pairs):
         _gpus(card, node, line)
-    elif isinstance(node, Pairs) and (key in _SECTIONS or key.startswith("architecture.")):
+    elif isinstance(node, Pairs) and (key in SECTIONS or key.startswith("architecture.")):
         for inner, value in node.pairs:
             _entry(card, f"{key}.{inner.text.strip()}", value, inner.line)
     elif not _is_null(node):
@@ -114,7 +113,7 @@ def _value(card: _Card, key: str, node: Node, line: int) -> None:
 
 def _unknown(key: str, look: bool) -> Text:
     """That there is no such key, and which ones look like it; not looked for beyond the problems that are shown."""
-    names = [*FIELDS, *ALIASES, *_SECTIONS] if look and len(key) <= _VALUE_LIMIT else []
+    names = [*FIELDS, *ALIASES, *SECTIONS] if look and len(key) <= _VALUE_LIMIT else []
     return fields.unknown_key(key[:_VALUE_LIMIT], names)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from oomdoctor.case import Fact, Facts, Value
 from oomdoctor.fields import FIELDS
 
-_SECTIONS = ("versions", "architecture", "lora", "gpus", "measured")
+SECTIONS = ("versions", "architecture", "lora", "gpus", "measured", "lengths")
 # Words that need no quotes: neither YAML nor a person can take them for anything else.
 _PLAIN = re.compile(r"[A-Za-z_/.][\w./+-]*(?: [\w./+-]+)*")
 _LOOKS_TYPED = re.compile(r"(?i)(?:~|null|true|false|[-+.]?\d.*|\.(?:inf|nan)|[-+]?\.inf)")
@@ -19,7 +19,7 @@ def card_text(facts: Facts) -> str:
     """The card of these facts, in the order of the schema. Assumed facts stand as comments; what no card has (what was
     only seen in a log or on a machine) is left out."""
     lines = [*_top(facts)]
-    for section in _SECTIONS:
+    for section in SECTIONS:
         inner = [fact for key, fact in facts.won.items() if key.startswith(f"{section}.")]
         lines += _section(section, inner)
     return "".join(f"{line}\n" for line in lines)
