@@ -226,6 +226,11 @@ class Run(NamedTuple):
     vllm_gpu_memory_utilization: float | None = None  # share of the card's whole memory
     vllm_enable_sleep_mode: bool | None = None
     parallelism: str | None = None
+    fsdp_version: int | None = None
+    fsdp_state_dict_type: str | None = None
+    zero3_init_flag: bool | None = None  # the model is divided as it is made, not after
+    resume_from_checkpoint: bool | None = None
+    merge_and_unload: bool | None = None  # adapters are merged on the card at the end
     offload: str | None = None
     gradient_as_bucket_view: bool | None = None  # DDP: gradients are views of its buckets
     find_unused_parameters: bool | None = None

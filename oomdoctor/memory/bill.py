@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from oomdoctor.case import Architecture, Run
-from oomdoctor.memory import items, online, passing, trained
+from oomdoctor.memory import items, loading, online, passing, resting, saving, sharding, trained
 from oomdoctor.memory.evaluation import evaluation
 from oomdoctor.memory.job import Job, job_of
 from oomdoctor.memory.lines import Bill, Line, PhaseBill, Range, total
@@ -41,6 +41,11 @@ READ: tuple[str, ...] = (
     "bnb_4bit_compute_dtype",
     "bnb_4bit_quant_storage",
     "kbit_prepare",
+    "fsdp_version",
+    "fsdp_state_dict_type",
+    "zero3_init_flag",
+    "resume_from_checkpoint",
+    "merge_and_unload",
     "padding",
     "packing",
     "lengths.max",
@@ -133,7 +138,7 @@ def static_bytes(run: Run, arch: Architecture) -> tuple[Line, ...]:
     Raises Missing.
     """
     job = needed(run, arch)
-    return items.weights(job), items.gradients(job), items.states(job)
+    return resting.weights(job), items.gradients(job), items.states(job)
 
 
 def needed(run: Run, arch: Architecture) -> Job:
@@ -146,9 +151,14 @@ def needed(run: Run, arch: Architecture) -> Job:
 
 def _training(job: Job) -> Iterator[PhaseBill]:
     step = step_of(job)
-    loaded = (items.weights(job), *items.companions(job))
+    loaded = (resting.weights(job), *resting.companions(job))
     lasting = (*loaded, items.states(job), *items.buffers(job))
-    yield _phase(job, step, loaded, (Moment("L", "model_load"),))
+    arrived = _arriving(job, step)
+    yield arrived
+    # FSDP gathers in streams of their own, which cannot use what loading has left in the default stream's pool.
+    floor = _most((arrived,), _NOT_TORCH).likely if job.run.parallelism == "fsdp" else 0
+    if job.run.resume_from_checkpoint:
+        yield _phase(job, step, (*loaded, items.states(job)), (saving.resuming(job),))
     if online.generates(job):
         engine = items.engine(job)
         yield _phase(job, step, (*lasting, engine), online.moments(job))
@@ -157,20 +167,35 @@ def _training(job: Job) -> Iterator[PhaseBill]:
     for phase in ("forward", "loss", "backward", "optimizer_step"):
         candidates = tuple(moment for moment in found if moment.phase == phase)
         if candidates:  # an optimizer that steps within backward has no phase of its own
-            yield _phase(job, step, lasting, candidates)
+            yield _phase(job, step, lasting, candidates, floor if phase == "backward" else 0)
     evaluating = evaluation(job)
     if evaluating:
         yield _phase(job, step, lasting, evaluating)
+    kept = saving.moments(job)
+    if kept:  # what a step gathers is not there then
+        apart = "communication" if sharding.divides_weights(job) else ""
+        yield _phase(job, step, tuple(line for line in lasting if line.key != apart), kept)
+
+
+def _arriving(job: Job, step: Step) -> PhaseBill:
+    """The worst moment of loading, each with the weights that are there at it."""
+    found = (
+        _phase(job, step, (resting.weights(at.job, at.share), *resting.companions(job)), (at.moment,))
+        for at in loading.arrivals(job)
+    )
+    return max(found, key=lambda phase: phase.total.likely)
 
 
 def _inference(job: Job) -> Iterator[PhaseBill]:
-    step, loaded = step_of(job), (items.weights(job),)
-    yield _phase(job, step, loaded, (Moment("L", "model_load"),))
+    step, loaded = step_of(job), (resting.weights(job),)
+    yield _arriving(job, step)
     yield _phase(job, step, loaded, (passing.inference(job),))
 
 
-def _phase(job: Job, step: Step, lasting: tuple[Line, ...], candidates: tuple[Moment, ...]) -> PhaseBill:
+def _phase(
+    job: Job, step: Step, lasting: tuple[Line, ...], candidates: tuple[Moment, ...], floor: int = 0
+) -> PhaseBill:
     worst = max(candidates, key=lambda moment: moment.total)
     lines = (*lasting, *items.moving(job, step, worst))
-    lines = (*lines, *items.outside(job, worst, lines))
+    lines = (*lines, *items.outside(job, worst, lines, floor))
     return PhaseBill(worst.phase, tuple(line for line in lines if line.size.high > 0))

@@ -7,7 +7,17 @@ a number is. The sizes themselves are worked out elsewhere (peak, trained, shard
 from __future__ import annotations
 
 from oomdoctor.case import Text
-from oomdoctor.memory import attention, evaluation, in_backward, online, peak, sharding, trained, without_backward
+from oomdoctor.memory import (
+    around_training,
+    attention,
+    evaluation,
+    in_backward,
+    online,
+    peak,
+    sharding,
+    trained,
+    without_backward,
+)
 from oomdoctor.memory.activations import mlp_at_once
 from oomdoctor.memory.job import Job
 from oomdoctor.memory.logits import in_words
@@ -147,6 +157,8 @@ def logits(step: Step, moment: Moment) -> Text:
 
 def temporaries(step: Step, moment: Moment) -> Text:
     """Tensors in flight: within a block, of the output layer's gradient, or within the optimizer's step."""
+    if moment.phase in around_training.PHASES:
+        return around_training.temporaries(step.job, moment)
     if moment.phase == "backward" and in_backward.applies(step.job):
         return _with_a_step(step, moment)
     return _in_flight(step, moment)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from oomdoctor.case import Text
 from oomdoctor.memory import (
     evaluation,
@@ -21,7 +19,6 @@ from oomdoctor.memory.lines import NOTHING, Line, Range, total
 from oomdoctor.memory.logits import in_words
 from oomdoctor.memory.moments import Moment
 from oomdoctor.memory.peak import Step
-from oomdoctor.memory.weights import QUANTIZED_BYTES
 from oomdoctor.units import MIB
 
 # How far each line that moves can be off: versions and details that no card names.
@@ -32,49 +29,6 @@ _SPREAD = {
     "quantization_temporaries": (0.5, 2.0),
     "cast_cache": (0.5, 1.0),
 }
-
-
-def weights(job: Job) -> Line:
-    """The weights that rest on this card, adapters included."""
-    found, share = job.counts, sharding.weight_share(job)
-    others = found.total - found.blocks
-    each = QUANTIZED_BYTES[job.run.quantization or ""] if job.quantized else float(job.rest_bytes)
-    other = job.other_bytes if job.quantized else job.rest_bytes
-    size = found.blocks * each + others * other
-    formula = Text("texts/bill.parameters", {"count": found.total, "each": each})
-    if each != other:
-        values = {"blocks": found.blocks, "each": each, "others": others, "other": other}
-        formula = Text("texts/bill.parameters_and_others", values)
-    if job.adapters:
-        policy = trained.policy(job)
-        size += trained.weight_bytes(policy)
-        own = formulas.of_parts(policy)
-        formula = Text("texts/bill.and_trained", {**own.values, "before": formula})
-    is_sum = each != other or job.adapters is not None
-    return exact("weights", round(size * share), formulas.shared(formula, share, is_sum), origins.of_weights(job))
-
-
-def companions(job: Job) -> Iterator[Line]:
-    """Other models beside the trained one: a frozen reference, PPO's reward model and its value model."""
-    run, whole, scoring = job.run, job.counts.total, trained.without_head(job)
-    if run.reference_model == "full":
-        yield _companion(job, "reference_weights", whole, job.loaded_bytes)
-    if run.ema == "card":
-        found = trained.policy(job)
-        whole_formula = formulas.shared(formulas.of_parts(found), sharding.weight_share(job))
-        yield exact(
-            "ema_weights", round(trained.weight_bytes(found) * sharding.weight_share(job)), whole_formula, origins.EMA
-        )
-    if job.reward_model:
-        yield _companion(job, "reward_weights", scoring, job.loaded_bytes)
-    if job.value_model == "full":
-        yield _companion(job, "value_weights", scoring, job.rest_bytes)
-
-
-def _companion(job: Job, key: str, count: int, each: int) -> Line:
-    share = sharding.weight_share(job)
-    formula = formulas.shared(Text("texts/bill.parameters", {"count": count, "each": each}), share)
-    return Line(key, _alike(round(count * each * share)), formula, origins.COMPANION)
 
 
 def engine(job: Job) -> Line:
@@ -136,7 +90,7 @@ def moving(job: Job, step: Step, moment: Moment) -> tuple[Line, ...]:
     if moment.collected:
         found.append(_collected(job, moment))
     if moment.temporaries:
-        source = origins.STEP if moment.phase == "optimizer_step" else origins.TRACED
+        source = origins.of_temporaries(moment)
         found.append(_spread("temporaries", moment.temporaries, formulas.temporaries(step, moment), source))
     if moment.dequantized:
         formula, source = formulas.dequantized(job), origins.of_unpacking(job)
@@ -154,8 +108,11 @@ def _collected(job: Job, moment: Moment) -> Line:
     return Line("collected_logits", size, without_backward.collected(job, batches.likely), origins.COLLECTED)
 
 
-def outside(job: Job, moment: Moment, others: tuple[Line, ...]) -> tuple[Line, ...]:
-    """What the allocator reserves beyond, and what the process holds outside of it."""
+def outside(job: Job, moment: Moment, others: tuple[Line, ...], floor: int = 0) -> tuple[Line, ...]:
+    """What the allocator reserves beyond, and what the process holds outside of it.
+
+    floor: bytes that loading has left reserved, of which streams of their own (FSDP's) can use nothing.
+    """
     sizes = {"context": overhead.context(job), "nccl": overhead.communication(job)}
     apart = tuple(_measured(key, size) for key, size in sizes.items() if size != NOTHING)
     used = total(line.size for line in (*others, *apart)).likely
@@ -163,6 +120,12 @@ def outside(job: Job, moment: Moment, others: tuple[Line, ...]) -> tuple[Line, .
     unit = round(sharding.block_bytes(job, gathered=True)) if sharding.divides_weights(job) else 0
     batch = moment.total - fixed - moment.logits
     size, formula = overhead.slack(job, overhead.Traffic(moment.logits, batch, fixed, unit, used))
+    gathered = sharding.gathered_bytes(job)
+    allocated = total(line.size for line in others if line.key != "paged_states").likely
+    if floor + gathered - allocated > size.likely:
+        least = floor + gathered - allocated
+        formula = Text("texts/bill.slack_since_loading", {"floor": floor, "gathered": gathered, "used": allocated})
+        size = Range(size.low, least, max(size.high, least))
     return Line("allocator_slack", size, formula, origins.SLACK), *apart
 
 

@@ -55,5 +55,12 @@ def of_logits(job: Job, moment: Moment) -> Text:
     return Text(f"texts/bill.source_loss_{kernel}")
 
 
+def of_temporaries(moment: Moment) -> Text:
+    """Within a block, of the optimizer's step, or of loading and saving."""
+    if moment.phase in ("model_load", "resume_load", "checkpoint_save"):
+        return Text(f"texts/bill.source_{moment.phase}")
+    return STEP if moment.phase == "optimizer_step" else TRACED
+
+
 def of_unpacking(job: Job) -> Text:
     return Text("texts/bill.source_unpacked_gptq") if is_gptq(job) else Text("texts/bill.source_unpacked")

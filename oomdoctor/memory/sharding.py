@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from oomdoctor.case import Linear
 from oomdoctor.memory.job import Job
-from oomdoctor.memory.weights import QUANTIZED_BYTES, Counts, linear_weights, norms_of_a_layer
+from oomdoctor.memory.weights import FOUR_BITS, PACKED, QUANTIZED_BYTES, Counts, linear_weights, norms_of_a_layer
 
 # reduce_bucket_size in elements: "auto" is hidden² (small), transformers' examples say 2e8, DeepSpeed's default is 5e8.
 BUCKET_ELEMENTS = (0, 200_000_000, 500_000_000)
@@ -33,12 +33,21 @@ def weight_share(job: Job) -> float:
         return block_share(job)
     if job.run.offload == "params" and divides_weights(job):
         return 0.0
-    return 1 / job.shards if divides_weights(job) and not _stored_as_bytes(job) else 1.0
+    return 1 / job.shards if divides_weights(job) else 1.0
 
 
-def _stored_as_bytes(job: Job) -> bool:
-    """4-bit weights packed into uint8: FSDP and ZeRO-3 divide floating-point tensors only, and leave these whole."""
-    return job.quantized and job.run.bnb_4bit_quant_storage == "uint8"
+def undivided_bytes(job: Job) -> float:
+    """Bytes of each quantized weight that stay whole on every card.
+
+    The scales of bitsandbytes (quant_state) are no parameters, so neither FSDP nor ZeRO-3 divides them. Weights that
+    are packed into integers (bnb_4bit_quant_storage) stay whole as well: both divide floating-point tensors only.
+    """
+    kind = job.run.quantization or ""
+    if kind not in FOUR_BITS or not divides_weights(job):
+        return 0.0
+    if job.run.bnb_4bit_quant_storage == "uint8":
+        return QUANTIZED_BYTES[kind]
+    return QUANTIZED_BYTES[kind] - PACKED
 
 
 def gradient_share(job: Job) -> float:
@@ -74,7 +83,9 @@ def block_bytes(job: Job, gathered: bool = False) -> float:
     """One block's weights, adapters included. gathered: as the forward pass uses them."""
     found = job.counts
     layers = max(1, job.arch.num_hidden_layers)
-    each = QUANTIZED_BYTES[job.run.quantization or ""] if job.quantized else float(job.rest(gathered))
+    each = float(job.rest(gathered))
+    if job.quantized:
+        each = QUANTIZED_BYTES[job.run.quantization or ""] - undivided_bytes(job)
     plain = (found.experts + found.biases) / layers + norms_of_a_layer(job.arch)
     own = found.blocks / layers * each + plain * job.rest(gathered)
     return own + (job.adapters.adapters / layers * job.trained_bytes if job.adapters else 0)
@@ -94,9 +105,9 @@ def live_parameters(job: Job) -> int:
     return job.run.stage3_max_live_parameters or LIVE_PARAMETERS
 
 
-def root_bytes(job: Job) -> int:
+def root_bytes(job: Job, gathered: bool = True) -> int:
     """What FSDP's outermost unit holds: embedding, last norm, lm_head; gathered from forward to the end of backward."""
-    return (job.counts.total - _in_blocks(job.counts, job)) * job.rest(True)
+    return (job.counts.total - _in_blocks(job.counts, job)) * job.rest(gathered)
 
 
 def _in_blocks(found: Counts, job: Job) -> int:

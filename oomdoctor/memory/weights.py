@@ -25,6 +25,9 @@ QUANTIZED_BYTES = {
     "gptq-int8": 1.0 + (2 + 1) / 128,
 }
 
+FOUR_BITS = ("nf4", "nf4-double", "fp4")  # of bitsandbytes
+PACKED = 0.5  # bytes of a 4-bit weight itself, without its scale
+
 
 class Counts(NamedTuple):
     """Parameters by the way they are treated. blocks: weights of the blocks' linears (what gets quantized)."""

@@ -28,7 +28,7 @@ TECHNICAL = set(
     CublasHandlePool.cpp max_memory_allocated max_memory_reserved stas00/ml-engineering meta QLoRA LLM.int8 GPTQ
     DistributedDataParallel DDP gradient_as_bucket_view nn.DataParallel FSDP DeepSpeed reduce_bucket_size overlap_comm
     stage3_max_live_parameters sub_group_size ZeRO ZeRO-3 vLLM gpu_memory_utilization PPO PPOTrainer
-    ChunkedLogProbFunction EMA
+    ChunkedLogProbFunction EMA fp32 PEFT from_pretrained load_state_dict
 """.split()  # noqa: SIM905  # easier to read than sixty quotes
 )
 ENGLISH = re.compile(r"(?<![A-Za-z0-9_.])[A-Za-z][A-Za-z0-9_./-]*")
@@ -109,6 +109,15 @@ OTHERS: list[dict[str, Any]] = [
         "stage3_max_live_parameters": 200_000_000,
     },
     {"ema": "card", "parallelism": "fsdp", "gpu_count": 4, "context_parallel_size": 4, "sync_each_batch": True},
+    {"resume_from_checkpoint": True, "framework": "pytorch", "optim": "adamw_bnb_8bit"},
+    {"parallelism": "zero3", "gpu_count": 4, "zero3_init_flag": False, "resume_from_checkpoint": True},
+    {"parallelism": "fsdp", "gpu_count": 4, "fsdp_version": 2},
+]
+ADAPTERS: list[dict[str, Any]] = [
+    {"quantization": quantization, "parallelism": parallelism, "gpu_count": 4, "merge_and_unload": True, **changes}
+    for quantization in ("none", "nf4", "int8")
+    for parallelism in ("none", "fsdp", "zero3")
+    for changes in ({"kbit_prepare": True}, {"offload": "params"}, {"bnb_4bit_quant_storage": "uint8"})
 ]
 
 
@@ -116,6 +125,11 @@ OTHERS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("arch", [llamas.LLAMA2_7B, llamas.GEMMA_7B, llamas.LLAMA31_8B])
 def test_formulas_of_rarer_runs_add_up(changes: dict[str, Any], arch: Architecture) -> None:
     check(full(**changes), arch)
+
+
+@pytest.mark.parametrize("changes", ADAPTERS)
+def test_formulas_of_adapters_add_up(changes: dict[str, Any]) -> None:
+    check(lora(max_length=16, **changes), llamas.LLAMA2_7B)
 
 
 def test_masks_of_dropout_are_in_the_formula() -> None:
@@ -140,7 +154,8 @@ def every_run() -> list[tuple[Run, Architecture]]:
         for prepared in (False, True)
     ]
     losses = [full(loss_kernel=name, max_length=8192) for name in ("plain", "triton", "chunked", "liger")]
-    runs = [*parallel, *quantized, *losses, *(full(**changes) for changes in OTHERS)]
+    adapters = [lora(**changes) for changes in ADAPTERS]
+    runs = [*parallel, *quantized, *losses, *adapters, *(full(**changes) for changes in OTHERS)]
     return [(run, llamas.LLAMA2_7B) for run in runs]
 
 
