@@ -9,7 +9,7 @@ from oomdoctor import calibration, inference, machines
 from oomdoctor.case import SOURCES, Architecture, Case, Crash, Facts, Machine, Run, Text, UserError, Value
 from oomdoctor.diagnosis import GPU_KINDS, Diagnosis, Evidence, diagnose, foreign_bytes, request_fits
 from oomdoctor.fields import run_of
-from oomdoctor.ladder import make_plans, with_edits
+from oomdoctor.ladder import make_plan, make_plans, with_edits
 from oomdoctor.memory.bill import DERIVED, NEEDED, READ, Missing, bill_of, static_bytes
 from oomdoctor.memory.created import tensors_of
 from oomdoctor.memory.lines import Bill, Line, scaled, with_line
@@ -121,6 +121,24 @@ def examine(case: Case, live: Machine | None = None, prefer: str = "ladder", wit
         suggested=_suggested(case) if architecture is None and _priced(case) else (),
     )
     return _planned(findings, settings, pricing, prefer) if with_plan else findings
+
+
+def plan_alone(case: Case, prefer: str = "ladder") -> Findings:
+    """The bill and one plan of a run without a crash, for who asks about many machines: no diagnosis, no questions, no
+    edits. Where this order leads nowhere, another may serve. Raises UserError as `examine` does."""
+    case, architecture, _ = _completed(case, None)
+    settings = {**case.facts.values(), **machines.settings_of(case)}
+    pricing = _pricing(case, settings, architecture)
+    findings = Findings(case, None, pricing.bill(settings), _missing(settings, architecture), pricing.usable(settings))
+    for order in dict.fromkeys((prefer, "ladder", "lossless", "fastest")):
+        if prefer == "lossless" != order:
+            break
+        plan = make_plan(all_rules(), settings, pricing, order)
+        if plan.fits or findings.plan is None:
+            findings = findings._replace(plan=plan)
+        if plan.fits:
+            break
+    return findings
 
 
 def architecture_of(facts: Facts) -> Architecture | None:

@@ -21,6 +21,7 @@ WITHOUT_EFFECT: Mapping[str, tuple[str, ...]] = {
     "lengths": ("full", "prefer", "run", "set"),
     "dry-run": ("full", "prefer"),
     "claims": ("full", "prefer"),
+    "cards": ("full",),
     "resume": (),
     "schema": ("full", "prefer", "run", "set"),
     "rules": ("full", "prefer", "run", "set"),
@@ -120,7 +121,7 @@ def _arguments(command: argparse.ArgumentParser, name: str, words: Words) -> Non
         command.add_argument("--from-log", nargs=1, default=None, metavar="FILE|DIR|-", help=words("claims_from_log"))
         return
     command.add_argument("--from-log", default=argparse.SUPPRESS, help=argparse.SUPPRESS)  # refused, in plain words
-    if name in ("bill", "plan"):
+    if name in ("bill", "plan", "cards"):
         command.add_argument("cards", nargs="+" if name == "bill" else 1, metavar="CARD.yaml", help=words("card"))
     if name == "dry-run":
         command.add_argument("target", metavar="CARD.yaml|script.py:step", help=words("dry_run_target"))

@@ -249,6 +249,7 @@ EVERY_COMMAND = {
     "schema": ("schema",),
     "rules": ("rules", "list"),
     "claims": ("claims", "empty_cache"),
+    "cards": ("cards", CARD),
 }
 COMMON = (
     "--json",

@@ -210,14 +210,15 @@ def _plan(plan: Plan | None, diagnosis: Diagnosis | None, lang: str) -> Document
     return {
         "prefer": plan.prefer,
         "fits": plan.fits,
-        "steps": [_step(step, lang) for step in plan.steps],
+        "steps": [step_document(step, lang) for step in plan.steps],
         "skipped": [_skip(skip, lang) for skip in plan.skipped],
         "impossible": _texts(diagnosis.impossible, lang) if diagnosis else [],
         "time_factor": list(plan.time_factor),
     }
 
 
-def _step(step: Step, lang: str) -> Document:
+def step_document(step: Step, lang: str) -> Document:
+    """One step of a plan."""
     rule = step.rule
     return {
         "rule": rule.id,

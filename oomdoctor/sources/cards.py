@@ -52,6 +52,11 @@ def find_card(name: str, total_bytes: int | None = None) -> Card:
     return found[0]
 
 
+def all_cards() -> tuple[Card, ...]:
+    """Every card of the catalogue, in its order."""
+    return tuple(_cards(knowledge.load("gpus")))
+
+
 def _candidates(name: str) -> list[Card]:
     """All cards that the name may mean."""
     text = _COUNT.sub("", name.lower())

@@ -1,0 +1,25 @@
+"""`oomdoctor cards RUN.yaml`: every card of the catalogue for one run, for the person who is about to buy or rent."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from oomdoctor import doctor
+from oomdoctor.catalogue import offers
+from oomdoctor.commands.common import demand_bill
+from oomdoctor.exits import DONE
+from oomdoctor.printing import console_of, print_json, progress
+from oomdoctor.report.cards import cards_document, cards_section
+
+
+def run(chosen: Namespace, lang: str) -> int:
+    """Raises UserError (exit 4) for a run of which there is no bill."""
+    case, prefer = doctor.read_card(chosen.cards[0]).know(chosen.stated), chosen.prefer or "ladder"
+    demand_bill(doctor.examine(case, with_plan=False), chosen.cards[0])
+    with progress("texts/cards.progress", lang) as show:
+        found = offers(case, prefer, lambda: show("planning"))
+    if chosen.json:
+        print_json(cards_document(found, case, prefer, lang))
+    else:
+        cards_section(console_of(chosen), lang, found, prefer)
+    return DONE
