@@ -250,6 +250,7 @@ EVERY_COMMAND = {
     "rules": ("rules", "list"),
     "claims": ("claims", "empty_cache"),
     "cards": ("cards", CARD),
+    "lengths": ("lengths", ROOT / "README.md"),
 }
 COMMON = (
     "--json",
