@@ -91,9 +91,10 @@ class Facts(NamedTuple):
 class Linear(NamedTuple):
     """One kind of linear layer of a transformer block: its module name, features in and out, and what it reads.
 
-    reads: `attn_in` (normalised block input), `attn_out`, `mlp_in`, `mlp_mid` (the activation's output). Layers that
-    read the same thing share the saved input. count: how many of it in one block (experts); bias: it has one. fused:
-    all of them are one parameter, and no layer; pieces: the layers that such a parameter was once made of.
+    reads: `attn_in` (normalised block input), `attn_out`, `mlp_in`, `mlp_mid` (the activation's output); of attention
+    to another stack `cross_in`, `cross_out` and `memory` (that stack's output). Layers that read the same thing share
+    the saved input. count: how many of it in one block (experts); bias: it has one. fused: all of them are one
+    parameter, and no layer; pieces: the layers that such a parameter was once made of.
     """
 
     name: str
@@ -107,8 +108,25 @@ class Linear(NamedTuple):
     pieces: tuple[str, ...] = ()
 
 
+class Stack(NamedTuple):
+    """Blocks that run before the model's own: an encoder, a tower for images or sounds, blocks of another kind.
+
+    role: encoder (as many tokens as the source text) | vision | audio (as many as `arch.tokens` for each image or
+    sound) | blocks (the model's own tokens). arch: their shape, embeddings and last norm included, without vocabulary.
+    projector: linear layers between them and the model, over `projected` tokens of each image.
+    """
+
+    role: str
+    arch: Architecture
+    projector: tuple[Linear, ...] = ()
+    projected: int = 0
+
+
 class Architecture(NamedTuple):
-    """The shape of a decoder-only transformer, from its config.json and its family's traits (rules/families)."""
+    """The shape of a transformer, from its config.json and its family's traits (rules/families).
+
+    It is that of the stack that makes the output; those that run before it are in `stacks`.
+    """
 
     model_type: str
     hidden_size: int
@@ -139,6 +157,7 @@ class Architecture(NamedTuple):
     extra_parameters: int = 0  # parameters outside the blocks that no other field counts
     attention_dropout: float = 0.0  # share; a saved mask where it is above 0 in training
     hidden_dropout: float = 0.0
+    mlp_dropout: bool = False  # the hidden dropout acts within the MLP as well
     soft_cap: bool = False  # attention logits are capped: fused kernels cannot be used
     sdpa: bool = True  # transformers has a fused kernel for it
     hidden_act: str = ""  # as config.json names it; `gelu_new` is written out in steps, each of which is saved
@@ -146,6 +165,19 @@ class Architecture(NamedTuple):
     softmax_keeps_dtype: bool = False  # not even autocast makes it fp32
     upcasts_logits: bool = True  # the model's own code computes the loss in fp32, whatever the dtype it runs in
     lora_targets: tuple[str, ...] = ()  # modules that PEFT adapts where no target is named; () = it must be named
+    position_bias: bool = False  # a learned bias for each pair of tokens is added to the attention scores
+    output_copied: bool = False  # queries are laid out head by head, so that attention's output is copied for its layer
+    stem_widths: int = 0  # what convolutions before the blocks keep for each token, in hidden sizes
+    end_dropouts: int = 0  # dropouts before the first block and behind the last one
+    tokens: int = 0  # of one image or sound, which the model sees in place of text; 0 = it reads text
+    patch_size: int = 0  # pixels of a side
+    class_tokens: int = 0  # among `tokens`, beside those of patches
+    stacks: tuple[Stack, ...] = ()
+
+    @property
+    def crosses(self) -> bool:
+        """Its blocks attend to the output of a stack before them as well."""
+        return any(linear.reads == "memory" for linear in self.linears)
 
 
 class Lora(NamedTuple):
@@ -182,6 +214,7 @@ class Run(NamedTuple):
     gradient_accumulation_steps: int | None = None
     max_length: int | None = None
     longest_sample: int | None = None  # tokens, before anything is cut
+    max_source_length: int | None = None  # tokens that an encoder reads, where they are not as many as the decoder's
     padding: str | None = None
     packing: bool | None = None
     padding_free: bool | None = None  # the samples of a batch stand one after the other, without padding
@@ -189,7 +222,7 @@ class Run(NamedTuple):
     train_sampling_strategy: str | None = None
     auto_find_batch_size: bool | None = None
     max_pixels: int | None = None  # of one image, as the model's processor counts them
-    freeze_vision_tower: bool | None = None
+    freeze_vision_tower: bool | None = None  # towers for images and sounds are not trained
     gradient_checkpointing: str | None = None
     use_reentrant: bool | None = None  # the older kind of checkpointing
     activation_offloading: bool | None = None  # what is kept for backward waits in host memory

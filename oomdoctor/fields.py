@@ -46,6 +46,7 @@ FIELDS: Mapping[str, Field] = {
     "per_device_train_batch_size": _COUNT,
     "gradient_accumulation_steps": _COUNT,
     "max_length": _COUNT,
+    "max_source_length": _COUNT,
     "padding": _choice("longest", "max_length"),
     "packing": _FLAG,
     "padding_free": _FLAG,
@@ -142,6 +143,7 @@ MACHINE: Mapping[str, Field] = dict.fromkeys(
 ALIASES: Mapping[str, str] = {
     "dtype": "torch_dtype",
     "max_seq_length": "max_length",
+    "max_target_length": "max_length",
     "batch_size": "per_device_train_batch_size",
 }
 

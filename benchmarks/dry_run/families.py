@@ -23,6 +23,14 @@ from oomdoctor.trace.whole import Simulator
 from oomdoctor.units import MIB
 
 SHAPE = {"hidden_size": 1024, "num_hidden_layers": 4, "num_attention_heads": 16, "num_key_value_heads": 4}
+BART = {
+    "is_encoder_decoder": True,
+    "d_model": 1024,
+    "encoder_attention_heads": 16,
+    "decoder_attention_heads": 16,
+    "encoder_ffn_dim": 4096,
+    "decoder_ffn_dim": 4096,
+}
 MODELS: dict[str, dict[str, Any]] = {
     "mixtral": {
         "model_type": "mixtral",
@@ -50,6 +58,33 @@ MODELS: dict[str, dict[str, Any]] = {
         "num_local_experts": 8,
         "vocab_size": 32000,
     },
+    "t5": {
+        "model_type": "t5",
+        "is_encoder_decoder": True,
+        "d_model": 1024,
+        "d_kv": 64,
+        "d_ff": 2816,
+        "num_layers": 4,
+        "num_decoder_layers": 4,
+        "num_heads": 16,
+        "vocab_size": 32128,
+        "feed_forward_proj": "gated-gelu",
+        "tie_word_embeddings": False,
+    },
+    "t5, relu": {
+        "model_type": "t5",
+        "is_encoder_decoder": True,
+        "d_model": 1024,
+        "d_kv": 64,
+        "d_ff": 4096,
+        "num_layers": 4,
+        "num_heads": 16,
+        "vocab_size": 32128,
+    },
+    "bart": {"model_type": "bart", "encoder_layers": 4, "decoder_layers": 4, "vocab_size": 50265, **BART},
+    "mbart": {"model_type": "mbart", "encoder_layers": 4, "decoder_layers": 4, "vocab_size": 50265, **BART},
+    "nllb": {"model_type": "m2m_100", "encoder_layers": 4, "decoder_layers": 4, "vocab_size": 64000, **BART},
+    "whisper": {"model_type": "whisper", "encoder_layers": 4, "decoder_layers": 4, "vocab_size": 51866, **BART},
 }
 PLAIN = Run(
     task="sft",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from oomdoctor.case import Linear
-from oomdoctor.memory import attention, experts
+from oomdoctor.memory import attention, crossing, experts
 from oomdoctor.memory.job import Job
 from oomdoctor.memory.weights import linear_weights
 
@@ -21,7 +21,10 @@ _BEFORE_ACTIVATION = ("relu", "relu2")  # these keep their result, which the nex
 
 
 class Saved(NamedTuple):
-    """Bytes of one block. per_token: in all, by part; fixed: independent of the tokens (copies of weights)."""
+    """Bytes of one block. per_token: in all, by part; fixed: independent of the tokens (copies of weights).
+
+    crossed: of a micro-batch, by attention to another stack, and the biases of pairs of tokens.
+    """
 
     norms: float
     inputs: float  # of trained linear layers
@@ -30,13 +33,19 @@ class Saved(NamedTuple):
     adapters: float
     dropout: float
     fixed: int
+    crossed: int = 0
 
     @property
     def per_token(self) -> float:
         return self.norms + self.inputs + self.attention + self.mlp + self.adapters + self.dropout
 
+    @property
+    def beside(self) -> int:
+        """What does not grow with the block's own tokens alone."""
+        return self.fixed + self.crossed
+
     def total(self, tokens: int) -> int:
-        return round(self.per_token * tokens) + self.fixed
+        return round(self.per_token * tokens) + self.beside
 
 
 def saved_by_block(job: Job) -> Saved:
@@ -48,9 +57,18 @@ def saved_by_block(job: Job) -> Saved:
         attention=_attention(job),
         mlp=_mlp(job),
         adapters=_adapters(job),
-        dropout=2.0 * h if job.arch.hidden_dropout else 0.0,  # two boolean masks
+        dropout=_dropout(job),
         fixed=_weight_copies(job),
+        crossed=round(crossing.saved_by_block(job)) if job.arch.crosses or job.kernel == attention.BIASED else 0,
     )
+
+
+def _dropout(job: Job) -> float:
+    """Boolean masks behind each part of the block, and within the MLP where its activation has one."""
+    if not job.arch.hidden_dropout:
+        return 0.0
+    within = _dense_width(job) if job.arch.mlp_dropout else 0
+    return (3.0 if job.arch.crosses else 2.0) * job.arch.hidden_size + within
 
 
 def norm_per_token(job: Job, width: int) -> float:
@@ -63,7 +81,8 @@ def norm_per_token(job: Job, width: int) -> float:
         return kept * width + 8
     square = 4 * width if job.torch < _MEAN_SAVES_INPUT else 0
     normalised = 4 if job.arch.norm == "rmsnorm_fp32" else R
-    return 4 * width + 4 + square + (normalised * width if job.full else 0)
+    stream = R * width if job.arch.norm == "rmsnorm_t5" and R < 4 else 0  # it is scaled in its own dtype
+    return 4 * width + 4 + square + stream + (normalised * width if job.full else 0)
 
 
 def _qk_norms(job: Job) -> float:
@@ -83,7 +102,7 @@ def _linear_inputs(job: Job) -> float:
     if not job.full:
         return _bnb_inputs(job)
     casts = job.autocast and job.residual_bytes == 4
-    reading = [linear for linear in job.arch.linears if linear.reads in ("attn_in", "mlp_in")]
+    reading = [linear for linear in job.arch.linears if linear.reads in ("attn_in", "mlp_in", "cross_in")]
     if casts:
         return 2.0 * sum(linear.inputs for linear in reading)
     return float(job.linear_bytes * sum({linear.reads: linear.inputs for linear in reading}.values()))
@@ -103,7 +122,8 @@ def _bnb_inputs(job: Job) -> float:
 
 def _attention(job: Job) -> float:
     trained = job.full or any(linear.reads == "attn_out" for linear in _targets(job))
-    setting = attention.Setting(job.kernel, job.attention_bytes, job.length, job.autocast, trained)
+    copied = job.full and job.arch.output_copied
+    setting = attention.Setting(job.kernel, job.attention_bytes, job.length, job.autocast, trained, copied)
     return attention.saved_per_token(job.arch, setting)
 
 
@@ -151,17 +171,18 @@ def _mlp_in_one(job: Job) -> float:
     product = f * (2 if job.autocast else E) if job.full else 0  # input of the last layer
     routed = experts.saved_per_token(job, _routed_width(job)) if job.arch.num_experts else 0.0
     if job.arch.gated_mlp:
-        return 3.0 * E * f + product + routed  # gate, its activation, up
+        return job.arch.gate_keeps * E * f + product + routed
     if job.arch.hidden_act == "gelu_new" and job.run.framework is not None:
         return 4.0 * E * f + product  # x, x/2, tanh, 1 + tanh
-    if job.arch.hidden_act in _BEFORE_ACTIVATION:
+    if job.arch.hidden_act in _BEFORE_ACTIVATION and not (job.arch.mlp_dropout and job.arch.hidden_dropout):
         return float(max(E * f, product))
     return float(E * f + product)
 
 
 def _targets(job: Job) -> tuple[Linear, ...]:
-    """Adapted linear layers; fused experts are none."""
-    return tuple(linear for linear in job.adapters.targets if not linear.fused) if job.adapters else ()
+    """Adapted linear layers over the block's own tokens; fused experts are none."""
+    found = job.adapters.targets if job.adapters else ()
+    return tuple(linear for linear in found if not linear.fused and linear.reads != "memory")
 
 
 def _adapters(job: Job) -> float:
@@ -184,7 +205,11 @@ def _adapter_inputs(job: Job, at_work: int) -> int:
     incoming = job.residual_bytes if not job.autocast else job.linear_bytes
     if incoming != at_work or job.trained_bytes != incoming:
         return sum(at_work * linear.inputs * active(job, linear) for linear in targets)  # a copy for each
-    shared = {linear.reads: linear.inputs * active(job, linear) for linear in targets if linear.reads != "attn_out"}
+    shared = {
+        linear.reads: linear.inputs * active(job, linear)
+        for linear in targets
+        if linear.reads not in ("attn_out", "cross_out")
+    }
     return at_work * sum(shared.values())  # attn_out is counted by attention
 
 

@@ -10,7 +10,8 @@ from oomdoctor.memory.evaluation import evaluation
 from oomdoctor.memory.job import Job, job_of
 from oomdoctor.memory.lines import Bill, Line, PhaseBill, Range, total
 from oomdoctor.memory.moments import Moment
-from oomdoctor.memory.peak import Step, moments, step_of
+from oomdoctor.memory.peak import moments, step_of
+from oomdoctor.memory.step import Step
 
 # Flat keys without which there is no bill.
 NEEDED: tuple[str, ...] = (
@@ -46,6 +47,8 @@ READ: tuple[str, ...] = (
     "zero3_init_flag",
     "resume_from_checkpoint",
     "merge_and_unload",
+    "max_source_length",
+    "freeze_vision_tower",
     "padding",
     "packing",
     "lengths.max",

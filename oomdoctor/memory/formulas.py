@@ -6,11 +6,14 @@ a number is. The sizes themselves are worked out elsewhere (peak, trained, shard
 
 from __future__ import annotations
 
+from typing import Any
+
 from oomdoctor.case import Text
 from oomdoctor.memory import (
     around_training,
     attention,
     evaluation,
+    experts,
     in_backward,
     online,
     peak,
@@ -22,7 +25,7 @@ from oomdoctor.memory.activations import mlp_at_once
 from oomdoctor.memory.job import Job
 from oomdoctor.memory.logits import in_words
 from oomdoctor.memory.moments import Moment
-from oomdoctor.memory.peak import Step
+from oomdoctor.memory.step import Step
 
 
 def shared(whole: Text, share: float, is_sum: bool = False) -> Text:
@@ -52,12 +55,17 @@ def gradients(step: Step, moment: Moment) -> Text:
     """Those that are there at a moment: all, one alone, the output layer's, or all but the first block's."""
     if in_backward.applies(step.job):
         return _one_gradient(step.job, moment)
-    if moment.name != "B5" and moment.gradients != step.gradients:
+    if moment.name not in ("B5", "B6") and moment.gradients != step.gradients and not moment.stack:
         return _head(step.job, "head_gradient")
     whole = shared(_parameters(step.trainable, step.undivided), sharding.gradient_share(step.job))
     if moment.gradients == step.gradients:
         return whole
-    return Text("texts/bill.not_yet_all", {"whole": whole, "share": peak.before_the_first_block(step.job)})
+    share = (
+        moment.gradients / step.gradients
+        if moment.stack or moment.name == "B6"
+        else peak.before_the_first_block(step.job)
+    )
+    return Text("texts/bill.not_yet_all", {"whole": whole, "share": share})
 
 
 def _one_gradient(job: Job, moment: Moment) -> Text:
@@ -70,6 +78,10 @@ def _one_gradient(job: Job, moment: Moment) -> Text:
 
 def activations(step: Step, moment: Moment) -> Text:
     """What is kept for backward at a moment, or what a pass without backward holds."""
+    if moment.held:
+        alone = activations(step, moment._replace(held=0))
+        return Text("texts/bill.and_stacks", {"before": alone, "size": moment.held})
+    step = _at_work(step, moment)
     if moment.name in ("E", "G", "GP"):
         return without_backward.block(step.job, moment)
     if moment.name in ("B6", "EL"):
@@ -80,6 +92,11 @@ def activations(step: Step, moment: Moment) -> Text:
     elif moment.name in ("B3", "B4") and step.again:
         found = Text("texts/bill.and_again", {"before": found, "size": step.again})
     return Text("texts/bill.less_freed", {"before": found, "size": moment.freed}) if moment.freed else found
+
+
+def _at_work(step: Step, moment: Moment) -> Step:
+    """The stack that is at work at a moment: the model's own, or one before it."""
+    return step.stacks[moment.stack - 1] if moment.stack else step
 
 
 def _kept(step: Step) -> Text:
@@ -99,20 +116,28 @@ def _kept_by_one_model(step: Step) -> Text:
 
 
 def _blocks(step: Step, block: Text) -> Text:
-    values = {
+    values: dict[str, Any] = {
         "blocks": peak.blocks_on_card(step.job),
         "block": block,
         "tokens": step.job.tokens,
-        "size": step.block.fixed,
+        "size": step.block.beside,
     }
+    if _keeps_more(step):
+        return Text("texts/bill.blocks_and_more", {**values, "size": values["blocks"] * step.block.beside})
     return Text("texts/bill.blocks_and_casts", values) if step.block.fixed else Text("texts/bill.blocks", values)
+
+
+def _keeps_more(step: Step) -> bool:
+    """A block keeps more beside what grows with its tokens than casts of weights."""
+    return bool(step.block.crossed or experts.merged_bytes(step.job))
 
 
 def _first_block(step: Step) -> Text:
     """The last one that backward comes to; if it was run again, its input stands beside it."""
     found = Text("texts/bill.one_block", {"block": _block(step), "tokens": step.job.tokens})
-    if step.block.fixed:
-        found = Text("texts/bill.and_casts", {"before": found, "size": step.block.fixed})
+    if step.block.beside:
+        key = "and_more" if _keeps_more(step) else "and_casts"
+        found = Text(f"texts/bill.{key}", {"before": found, "size": step.block.beside})
     return (
         Text("texts/bill.and_input", {**_stream(step.job, step.job.tokens).values, "before": found})
         if step.again
@@ -176,7 +201,7 @@ def _with_a_step(step: Step, moment: Moment) -> Text:
 
 
 def _in_flight(step: Step, moment: Moment) -> Text:
-    job = step.job
+    job = _at_work(step, moment).job
     if moment.name == "O":
         return _optimizer(job)
     if moment.name == "B1":
@@ -238,8 +263,9 @@ def _optimizer(job: Job) -> Text:
     return shared(Text("texts/bill.step_workspace", {"count": count, "each": each}), share)
 
 
-def dequantized(job: Job) -> Text:
+def dequantized(step: Step, moment: Moment) -> Text:
     """The widest weight of a block, unpacked; GPTQ's layers keep all of a block."""
+    job = _at_work(step, moment).job
     linear = sharding.largest_linear(job)
     values = {"layer": linear.name, "outputs": linear.outputs, "inputs": linear.inputs}
     found = Text("texts/bill.unpacked", {**values, "each": peak.unpacked_bytes(job)})
@@ -249,8 +275,16 @@ def dequantized(job: Job) -> Text:
     return found
 
 
-def cast(job: Job) -> Text:
-    """Autocast's 16-bit copies of the blocks' weights."""
+def cast(step: Step, moment: Moment) -> Text:
+    """Autocast's 16-bit copies of the blocks' weights, of all stacks that have run."""
+    ran = step.job.stacks[: moment.stack] if moment.stack else (*step.job.stacks, step.job)
+    first, *others = [_cast(job) for job in ran if peak.own_casts(job)]
+    for other in others:
+        first = Text("texts/bill.sum", {"before": first, "more": other})
+    return first
+
+
+def _cast(job: Job) -> Text:
     weights = sharding.block_linear_weights(job)
     values = {"blocks": job.arch.num_hidden_layers, "weights": weights, "each": peak.HALF}
     return shared(Text("texts/bill.cast", values), sharding.block_share(job))

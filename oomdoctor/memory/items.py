@@ -18,7 +18,7 @@ from oomdoctor.memory.job import Job
 from oomdoctor.memory.lines import NOTHING, Line, Range, total
 from oomdoctor.memory.logits import in_words
 from oomdoctor.memory.moments import Moment
-from oomdoctor.memory.peak import Step
+from oomdoctor.memory.step import Step
 from oomdoctor.units import MIB
 
 # How far each line that moves can be off: versions and details that no card names.
@@ -93,10 +93,10 @@ def moving(job: Job, step: Step, moment: Moment) -> tuple[Line, ...]:
         source = origins.of_temporaries(moment)
         found.append(_spread("temporaries", moment.temporaries, formulas.temporaries(step, moment), source))
     if moment.dequantized:
-        formula, source = formulas.dequantized(job), origins.of_unpacking(job)
+        formula, source = formulas.dequantized(step, moment), origins.of_unpacking(job)
         found.append(_spread("quantization_temporaries", moment.dequantized, formula, source))
     if moment.cast:
-        found.append(_spread("cast_cache", moment.cast, formulas.cast(job), origins.CAST))
+        found.append(_spread("cast_cache", moment.cast, formulas.cast(step, moment), origins.CAST))
     return tuple(found)
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from oomdoctor.case import Architecture, Lora, Run
 from oomdoctor.memory import attention, fused
-from oomdoctor.memory.lora import Adapters, adapters_of
+from oomdoctor.memory.lora import NONE, Adapters, adapters_of
 from oomdoctor.memory.versions import Version, version
 from oomdoctor.memory.weights import BYTES, Counts, counts
 
@@ -52,6 +52,10 @@ class Job(NamedTuple):
     transformers: Version
     bitsandbytes: Version
     trl: Version
+    before: bool = False  # it is a stack before the model's own
+    stacks: tuple[Job, ...] = ()  # the run as each stack before the model's own sees it
+    source_batch: int = 0  # texts or sounds that the blocks attend to
+    source_length: int = 0  # tokens of each
 
     @property
     def tokens(self) -> int:
@@ -70,7 +74,22 @@ class Job(NamedTuple):
     @property
     def scores_samples(self) -> bool:
         """The model's head gives each sample a few numbers; it has no output layer over the vocabulary."""
-        return self.run.task in ("classification", "reward")
+        return self.run.task in ("classification", "reward") or not self.arch.vocab_size
+
+    @property
+    def source_tokens(self) -> int:
+        """Of one micro-batch, that the blocks attend to beside their own."""
+        return self.source_batch * self.source_length
+
+    @property
+    def frozen(self) -> bool:
+        """It is a stack before the model's own in which nothing is trained."""
+        return self.before and not self.full and not (self.adapters and self.adapters.targets)
+
+    @property
+    def frozen_parameters(self) -> int:
+        """Of stacks that are not trained, where the rest of the model is trained as a whole."""
+        return sum(stack.counts.own for stack in self.stacks if stack.frozen)
 
     @property
     def fused_head(self) -> bool:
@@ -148,12 +167,12 @@ def job_of(run: Run, arch: Architecture) -> Job:
     linear = _linear_bytes(run, residual, autocast)
     in_attention = 2 if autocast else linear
     trained, gradient, master = _trained_bytes(run, 4 if upcast else rest)
-    return Job(
+    job = Job(
         run=run,
         arch=arch,
         counts=_counts(run, arch),
         batch=(run.per_device_train_batch_size or 1) * _sequences_per_sample(run),
-        length=_length(run),
+        length=_length(run, arch),
         shards=max(1, run.gpu_count or 1) if sharded else 1,
         loaded_bytes=4 if upcast and run.quantization in (None, "none") else loaded,
         rest_bytes=4 if upcast and run.quantization in (None, "none") else rest,
@@ -172,9 +191,43 @@ def job_of(run: Run, arch: Architecture) -> Job:
         bitsandbytes=version(run.versions, "bitsandbytes"),
         trl=version(run.versions, "trl"),
     )
+    return _with_stacks(job) if arch.stacks else job
 
 
-def _length(run: Run) -> int:
+def _length(run: Run, arch: Architecture) -> int:
+    """Tokens of one sample on one card; a decoder that attends to an encoder has no positions beyond its table."""
+    if arch.tokens:
+        return arch.tokens
+    length = _text_length(run)
+    return min(length, arch.learned_positions) if arch.crosses and arch.learned_positions else length
+
+
+def _with_stacks(job: Job) -> Job:
+    found = tuple(_of_stack(job, place) for place in range(len(job.arch.stacks)))
+    if not job.arch.crosses:
+        return job._replace(stacks=found)
+    return job._replace(stacks=found, source_batch=found[-1].batch, source_length=found[-1].length)
+
+
+def _of_stack(job: Job, place: int) -> Job:
+    """The run as a stack before the model's own sees it."""
+    stack, run = job.arch.stacks[place], job.run
+    frozen = run.method == "freeze" or (stack.role in ("vision", "audio") and run.freeze_vision_tower)
+    own = job.adapters.stacks[place] if job.adapters else None
+    arch = fused.as_built(stack.arch, job.transformers)
+    return job._replace(
+        arch=arch,
+        counts=counts(arch),
+        length=_length(run._replace(max_length=run.max_source_length or run.max_length), arch)
+        if stack.role == "encoder"
+        else arch.tokens or job.length,
+        kernel=attention.kernel_of(run, arch, job.attention_bytes, job.torch, job.transformers),
+        adapters=NONE if frozen else own,
+        before=True,
+    )
+
+
+def _text_length(run: Run) -> int:
     """One card's part of the longest sequence. A batch is padded to its longest sample, unless it is told more."""
     limit = run.max_length or 1
     if run.padding == "longest" and not run.packing:

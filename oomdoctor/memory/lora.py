@@ -9,7 +9,7 @@ import re
 from contextlib import suppress
 from typing import NamedTuple
 
-from oomdoctor.case import Architecture, Linear, Lora
+from oomdoctor.case import Architecture, Linear, Lora, Stack
 from oomdoctor.memory.fused import adapter_numbers
 
 _INPUT_TABLES = ("embed_tokens", "wte", "word_embeddings", "embed_in", "tok_embeddings", "embedding")
@@ -20,30 +20,51 @@ _SPECIAL = frozenset(r"\.*+?()[]{}|^$")
 
 class Adapters(NamedTuple):
     """targets: adapted linears of one block. adapters: parameters of A, B (and DoRA's magnitudes) in the whole model;
-    copies: parameters of whole modules that are trained beside their frozen originals (modules_to_save)."""
+    copies: parameters of whole modules that are trained beside their frozen originals (modules_to_save). stacks: the
+    adapters of each stack before the model's own, which `adapters` leaves out."""
 
     targets: tuple[Linear, ...]
     adapters: int
     copies: int
+    stacks: tuple[Adapters, ...] = ()
+
+    @property
+    def factors(self) -> int:
+        """Parameters of all adapters, those of the stacks before included."""
+        return self.adapters + sum(stack.factors for stack in self.stacks)
 
     @property
     def trainable(self) -> int:
-        return self.adapters + self.copies
+        return self.factors + self.copies
+
+
+NONE = Adapters((), 0, 0)
 
 
 def adapters_of(lora: Lora, arch: Architecture) -> Adapters:
     """The adapters of a model."""
     wanted = lora.target_modules or default_targets(arch)
+    found = _of_stack(lora, arch, wanted)
+    stacks = tuple(_of_tower(lora, stack, wanted) for stack in arch.stacks)
+    tables = sum(1 for name in wanted if _last(name) in _INPUT_TABLES + _OUTPUT_TABLES)
+    own = tables * lora.r * (arch.vocab_size + arch.hidden_size)
+    return found._replace(adapters=found.adapters + own, copies=copied(lora, arch), stacks=stacks)
+
+
+def _of_tower(lora: Lora, stack: Stack, wanted: tuple[str, ...]) -> Adapters:
+    """Those of a stack and of what lies between it and the model."""
+    found = _of_stack(lora, stack.arch, wanted)
+    between = [linear for linear in stack.projector if _is_target(linear, wanted, stack.arch)]
+    return found._replace(adapters=found.adapters + sum(adapter_numbers(linear, lora.r) for linear in between))
+
+
+def _of_stack(lora: Lora, arch: Architecture, wanted: tuple[str, ...]) -> Adapters:
+    """Those of one stack's blocks."""
     targets = tuple(linear for linear in arch.linears if _is_target(linear, wanted, arch))
     per_block = sum(
         adapter_numbers(linear, lora.r) + (linear.count * linear.outputs if lora.use_dora else 0) for linear in targets
     )
-    tables = sum(1 for name in wanted if _last(name) in _INPUT_TABLES + _OUTPUT_TABLES)
-    return Adapters(
-        targets=targets,
-        adapters=arch.num_hidden_layers * per_block + tables * lora.r * (arch.vocab_size + arch.hidden_size),
-        copies=copied(lora, arch),
-    )
+    return Adapters(targets, arch.num_hidden_layers * per_block, 0)
 
 
 def copied(lora: Lora, arch: Architecture) -> int:
@@ -84,7 +105,7 @@ def _right_half(linear: Linear, name: str) -> bool:
     parent = name.rpartition(".")[0].lower()
     if "mlp" in parent or "ffn" in parent or "feed_forward" in parent:
         return linear.reads.startswith("mlp")
-    return linear.reads.startswith("attn") if "attn" in parent or "attention" in parent else True
+    return not linear.reads.startswith("mlp") if "attn" in parent or "attention" in parent else True
 
 
 def _pattern_names(linear: Linear, pattern: str) -> bool:
@@ -107,6 +128,8 @@ def _is_harmless(pattern: str) -> bool:
 
 def _paths(linear: Linear) -> list[str]:
     """The module's path in the first block, in the spellings of the families."""
-    halves = ("self_attn", "attn", "attention", "self_attention") if linear.reads.startswith("attn") else ("mlp", "ffn")
+    halves = (
+        ("self_attn", "attn", "attention", "self_attention") if not linear.reads.startswith("mlp") else ("mlp", "ffn")
+    )
     stems = ("model.layers.0", "transformer.h.0", "model.language_model.layers.0")
     return [f"{stem}.{half}.{linear.name}" for stem in stems for half in halves]

@@ -8,37 +8,18 @@ O step of the optimizer.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from oomdoctor.memory import attention, experts, in_backward, sharding, trained
-from oomdoctor.memory.activations import Saved, mlp_at_once, norm_per_token, saved_by_block
+from oomdoctor.memory import attention, crossing, experts, in_backward, sharding, stacked, trained
+from oomdoctor.memory.activations import mlp_at_once, norm_per_token, saved_by_block
 from oomdoctor.memory.job import Job
-from oomdoctor.memory.logits import Loss
 from oomdoctor.memory.loss import loss_of
 from oomdoctor.memory.moments import Moment
+from oomdoctor.memory.step import Step
 
 # auto_gptq's torch path shifts the packed weights apart in int32, narrows them to a byte and scales them in fp16.
 _GPTQ_UNPACKING = 4 + 1 + 2
 HALF = 2  # bytes of a 16-bit number
 # Tensors that OffloadActivations of torchtune and TRL still holds on the card while they are copied.
 _STASHED = 5
-
-
-class Step(NamedTuple):
-    """What the moments are made of, in bytes. kept: by all blocks until backward; again: of a block run again."""
-
-    job: Job
-    block: Saved
-    kept: int
-    again: int
-    tail: int  # behind the blocks
-    loss: Loss
-    trainable: int  # parameters
-    undivided: int  # gradients of all cards
-    gradients: int  # all of them, on this card
-    earlier: int  # of micro-batches before, alive from the start
-    dequantized: int
-    cast: int
 
 
 def step_of(job: Job) -> Step:
@@ -50,13 +31,12 @@ def step_of(job: Job) -> Step:
     undivided = trained.gradients(job)
     gradients = 0 if in_backward.applies(job) else round(undivided * sharding.gradient_share(job))
     stay = (job.run.gradient_accumulation_steps or 1) > 1 or job.run.zero_grad_set_to_none is False
-    head_input = job.linear_bytes * arch.hidden_size if job.full and not job.fused_head else 0
     return Step(
         job=job,
         block=block,
         kept=kept,
         again=again,
-        tail=round(T * (norm_per_token(job, arch.hidden_size) + head_input)) + head_cast(job),
+        tail=_tail(job),
         loss=loss_of(job),
         trainable=trained.trainable_parameters(job),
         undivided=undivided,
@@ -64,7 +44,19 @@ def step_of(job: Job) -> Step:
         earlier=gradients if stay else 0,
         dequantized=_dequantized(job),
         cast=cast_cache(job) if job.checkpointing == "full" else 0,
+        stacks=tuple(step_of(stack) for stack in job.stacks),
     )
+
+
+def _tail(job: Job) -> int:
+    """What is kept outside of the blocks: by the last norm, for the output layer, by dropouts, by convolutions."""
+    h = job.arch.hidden_size
+    head_input = job.linear_bytes * h if job.full and not job.fused_head else 0
+    masks = job.arch.end_dropouts * h if job.arch.hidden_dropout else 0
+    reached = job.full or job.checkpointing == "full"  # which lets gradients go down to what is put in
+    stem = job.arch.stem_widths * h * job.residual_bytes if reached and not job.frozen else 0
+    own = round(job.tokens * (norm_per_token(job, h) + head_input + masks + stem))
+    return own + head_cast(job) + crossing.outside_of_blocks(job)
 
 
 def _checkpointed(job: Job, whole: int, ends: int) -> tuple[int, int]:
@@ -75,6 +67,8 @@ def _checkpointed(job: Job, whole: int, ends: int) -> tuple[int, int]:
 
 
 def _of_all_blocks(job: Job, whole: int, ends: int) -> tuple[int, int]:
+    if job.frozen:
+        return 0, 0
     blocks = blocks_on_card(job)
     if job.checkpointing == "full":
         return blocks * ends, whole
@@ -100,7 +94,12 @@ def head_cast(job: Job) -> int:
 
 
 def cast_cache(job: Job) -> int:
-    """Autocast keeps its 16-bit copies of trained fp32 weights until the forward pass ends."""
+    """Autocast keeps its 16-bit copies of trained fp32 weights, of all stacks, until the forward pass ends."""
+    return own_casts(job) + sum(own_casts(stack) for stack in job.stacks)
+
+
+def own_casts(job: Job) -> int:
+    """Those of one stack's blocks."""
     if not (job.autocast and job.full and job.loaded_bytes == 4) or job.quantized:
         return 0
     copies = HALF * job.arch.num_hidden_layers * sharding.block_linear_weights(job)
@@ -137,6 +136,14 @@ def moments(step: Step) -> tuple[Moment, ...]:
 
 
 def _forward(step: Step) -> tuple[Moment, ...]:
+    return tuple(stacked.forward(step, _forward_of_stack)) if step.stacks else _forward_of_stack(step)
+
+
+def _backward(step: Step) -> tuple[Moment, ...]:
+    return tuple(stacked.backward(step, _backward_of_stack)) if step.stacks else _backward_of_stack(step)
+
+
+def _forward_of_stack(step: Step) -> tuple[Moment, ...]:
     job, T = step.job, step.job.tokens
     passing = T * (job.residual_bytes * job.arch.hidden_size + job.linear_bytes * mlp_at_once(job))
     scores = attention.score_workspace(job.arch, job.kernel, T, job.length) if step.again else 0
@@ -146,7 +153,7 @@ def _forward(step: Step) -> tuple[Moment, ...]:
     )
 
 
-def _backward(step: Step) -> tuple[Moment, ...]:
+def _backward_of_stack(step: Step) -> tuple[Moment, ...]:
     job, arch, T = step.job, step.job.arch, step.job.tokens
     h, q, E, R = arch.hidden_size, arch.num_attention_heads * arch.head_dim, job.linear_bytes, job.residual_bytes
     head = arch.vocab_size * h * job.gradient_bytes if job.trains_the_head else 0
@@ -165,8 +172,13 @@ def _backward(step: Step) -> tuple[Moment, ...]:
         Moment("B3", "backward", rest, 0, lm_head, mlp, step.dequantized),
         Moment("B4", "backward", rest - freed, 0, lm_head, softmax, step.dequantized, freed=freed),
         Moment("B5", "backward", first - freed, 0, almost, in_first, step.dequantized, freed=freed),
-        Moment("B6", "backward", R * h * T, 0, step.gradients, 2 * head if arch.tie_word_embeddings else 0),
+        Moment("B6", "backward", R * h * T, 0, step.gradients, 2 * head if shares_table(job) else 0),
     )
+
+
+def shares_table(job: Job) -> bool:
+    """The table of words gets its gradient in parts: from the output layer, or from an encoder as well."""
+    return job.arch.tie_word_embeddings or stacked.reads_text(job)
 
 
 def before_the_first_block(job: Job) -> float:
@@ -175,7 +187,8 @@ def before_the_first_block(job: Job) -> float:
     missing = (found.blocks + found.experts + found.biases) / max(1, job.arch.num_hidden_layers)
     if not job.arch.tie_word_embeddings:
         missing += found.embedding
-    return 1 - missing / max(1, found.total) if job.full else 1.0
+    frozen = job.frozen_parameters
+    return 1 - (missing + found.stacks - frozen) / max(1, found.total - frozen) if job.full else 1.0
 
 
 def _optimizer(step: Step) -> Moment:

@@ -14,14 +14,14 @@ from oomdoctor.memory.weights import QUANTIZED_BYTES
 def weights(job: Job, share: float | None = None) -> Line:
     """The weights on this card, adapters included. share: of them all; as they rest there, where it is not given."""
     found, share = job.counts, sharding.weight_share(job) if share is None else share
-    others = found.total - found.blocks
+    others = found.total - found.to_quantize
     each = QUANTIZED_BYTES[job.run.quantization or ""] if job.quantized else float(job.rest_bytes)
     whole = sharding.undivided_bytes(job) if share < 1 else 0.0  # of each of the blocks' weights
     other = job.other_bytes if job.quantized else job.rest_bytes
-    size = (found.blocks * (each - whole) + others * other) * share
+    size = (found.to_quantize * (each - whole) + others * other) * share
     formula = Text("texts/bill.parameters", {"count": found.total, "each": each})
     if each - whole != other:
-        values = {"blocks": found.blocks, "each": each - whole, "others": others, "other": other}
+        values = {"blocks": found.to_quantize, "each": each - whole, "others": others, "other": other}
         formula = Text("texts/bill.parameters_and_others", values)
     if job.adapters:
         policy = trained.policy(job)
@@ -30,8 +30,8 @@ def weights(job: Job, share: float | None = None) -> Line:
         formula = Text("texts/bill.and_trained", {**own.values, "before": formula})
     formula = formulas.shared(formula, share, is_sum=each - whole != other or job.adapters is not None)
     if whole:
-        size += found.blocks * whole
-        values = {"count": found.blocks, "each": whole}
+        size += found.to_quantize * whole
+        values = {"count": found.to_quantize, "each": whole}
         alone = Text("texts/bill.undivided", values)
         formula = Text("texts/bill.and_undivided", {**values, "before": formula}) if share else alone
     return Line("weights", _alike(round(size)), formula, origins.of_weights(job))

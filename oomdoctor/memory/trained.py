@@ -32,11 +32,11 @@ def policy(job: Job) -> tuple[Part, ...]:
     if job.adapters:
         copies = job.adapters.copies
         own = job.trained_bytes if job.master else job.other_bytes
-        found = (Part(job.adapters.adapters, job.trained_bytes), Part(copies, own, copies))
+        found = (Part(job.adapters.factors, job.trained_bytes), Part(copies, own, copies))
         return tuple(part for part in found if part.parameters)
     if job.run.method == "freeze":
         return (Part(job.saved_layers * layer_parameters(job.arch), job.trained_bytes),)
-    return (Part(job.counts.total, job.trained_bytes, job.counts.embedding),)
+    return (Part(job.counts.total - job.frozen_parameters, job.trained_bytes, job.counts.embedding),)
 
 
 def _value_model(job: Job) -> tuple[Part, ...]:

@@ -39,9 +39,21 @@ class Counts(NamedTuple):
     embedding: int  # token and position tables
     lm_head: int  # 0 where it is tied
     extra: int
+    stacks: int = 0  # of all stacks before the model's own, whatever it is
+    stack_blocks: int = 0  # among them, what gets quantized
 
     @property
     def total(self) -> int:
+        return self.stacks + self.own
+
+    @property
+    def to_quantize(self) -> int:
+        """Weights of linear layers, those of all stacks."""
+        return self.blocks + self.stack_blocks
+
+    @property
+    def own(self) -> int:
+        """Without the stacks before."""
         return self.blocks + self.experts + self.biases + self.norms + self.embedding + self.lm_head + self.extra
 
 
@@ -53,6 +65,10 @@ def parameters(arch: Architecture) -> int:
 def counts(arch: Architecture) -> Counts:
     """The model's parameters, by kind."""
     layers, width = arch.num_hidden_layers, arch.embedding_size or arch.hidden_size
+    before = [counts(stack.arch) for stack in arch.stacks]
+    between = [linear for stack in arch.stacks for linear in stack.projector]
+    projectors = sum(linear_weights(linear) for linear in between)
+    biases = sum(linear.outputs for linear in between if linear.bias)
     return Counts(
         blocks=layers * sum(linear_weights(linear) for linear in arch.linears if not linear.fused),
         experts=layers * sum(linear_weights(linear) for linear in arch.linears if linear.fused),
@@ -61,6 +77,8 @@ def counts(arch: Architecture) -> Counts:
         embedding=arch.vocab_size * width + arch.learned_positions * arch.hidden_size,
         lm_head=lm_head(arch),
         extra=arch.extra_parameters,
+        stacks=sum(found.total for found in before) + projectors + biases,
+        stack_blocks=sum(found.blocks for found in before) + projectors,
     )
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from oomdoctor import knowledge
-from oomdoctor.case import Architecture, Linear, Text, UserError
+from oomdoctor.case import Architecture, Linear, Stack, Text, UserError
 
 LARGEST = 10**10  # of any size in a config; a larger one is a mistake, or meant to exhaust the program
 _ESSENTIAL = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
@@ -25,11 +25,11 @@ def architecture_of(
     `family_of`. Raises UserError where essential keys are missing, a value is no size, or the model is an
     encoder-decoder.
     """
-    config = _text_part(config)
-    if config.get("is_encoder_decoder") is True:
+    text = _text_part(config)
+    family = knowledge.lookup(f"families/{family_of(text, label) or 'llama'}")
+    if text.get("is_encoder_decoder") is True and "stacks" not in family:
         raise UserError(reference, Text("texts/model.encoder_decoder"), Text("texts/model.encoder_decoder_hint"))
-    family = knowledge.lookup(f"families/{family_of(config, label) or 'llama'}")
-    return _Reader(config, family, reference).architecture()
+    return _Reader(text, family, reference).architecture()
 
 
 def family_of(config: Mapping[str, Any], label: str | None = None) -> str | None:
@@ -84,6 +84,7 @@ class _Reader:
 
     def __init__(self, config: Mapping[str, Any], family: Mapping[str, Any], reference: str) -> None:
         self.reference = reference
+        self.given = config
         given = canonical(config, family)
         self.family = _variant(family, {**family.get("defaults", {}), **given})
         self.config = {**self.family.get("defaults", {}), **given}
@@ -102,9 +103,9 @@ class _Reader:
             num_key_value_heads=self._kv_heads(),
             head_dim=self._head_dim(),
             intermediate_size=dims["expert_ffn"] if dims["experts"] else dims["ffn"],
-            vocab_size=self._size("vocab_size"),
+            vocab_size=self._size("vocab_size") if family.get("vocabulary", True) else 0,
             tie_word_embeddings=_truth(self.config.get("tie_word_embeddings")),
-            linears=tuple(self._linear(entry, dims) for entry in family["linears"]),
+            linears=self._linears(family["linears"], dims),
             decoder_layer=family["decoder_layer"],
             gated_mlp=family["gated"],
             norm=family["norm"],
@@ -131,9 +132,31 @@ class _Reader:
             softmax_keeps_dtype=family.get("softmax_keeps_dtype", False),
             upcasts_logits=family.get("upcasts_logits", True),
             lora_targets=tuple(family["lora_targets"]),
+            position_bias=family.get("position_bias", False),
+            mlp_dropout=family.get("mlp_dropout", False),
+            end_dropouts=family.get("end_dropouts", 0),
+            output_copied=family.get("output_copied", False),
+            stem_widths=family.get("stem_widths", 0),
+            tokens=self._tokens(),
+            stacks=tuple(self._stack(entry) for entry in family.get("stacks", ())),
         )
 
+    def _tokens(self) -> int:
+        """Of one image or sound, where the blocks see that in place of text."""
+        return self._size("max_source_positions", 1500) if self.family.get("hears") else 0
+
+    def _stack(self, entry: Mapping[str, Any]) -> Stack:
+        """A stack that the same config describes."""
+        family = knowledge.lookup(f"families/{entry['family']}")
+        given = {**self.family.get("defaults", {}), **self.given}
+        return Stack(entry["role"], _Reader(given, family, self.reference).architecture())
+
+    def _linears(self, entries: Sequence[Mapping[str, Any]], dims: Mapping[str, int]) -> tuple[Linear, ...]:
+        return tuple(self._linear(entry, dims) for entry in entries)
+
     def _essential(self) -> tuple[str, ...]:
+        if not self.family.get("vocabulary", True):
+            return _ESSENTIAL[:-1]
         if "ffn_factor" in self.family or self.config.get("moe_intermediate_size") is not None:
             return _ESSENTIAL
         return (*_ESSENTIAL, "intermediate_size")
@@ -157,6 +180,8 @@ class _Reader:
             "shared_ffn": self._size("shared_expert_intermediate_size", 0),
             "two_expert_ffn": 2 * self._size("moe_intermediate_size", ffn),
             "layers_heads": layers * heads,
+            "mel_convolution": hidden * self._size("num_mel_bins", 80),
+            "buckets_heads": heads * self._size("relative_attention_num_buckets", 32),
             "layers_q_kv": layers * (q + kv),
         }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from oomdoctor import knowledge
@@ -29,10 +29,17 @@ def candidates(clues: Clues) -> list[Entry]:
     found = [
         (name, entry)
         for name, entry in knowledge.load("models").items()
-        if (families is None or family_of(entry["config"], name) in families) and _possible(clues, entry["parameters"])
+        if _of_family(families, name, entry["config"]) and _possible(clues, entry["parameters"])
     ]
     found.sort(key=lambda item: -len(item[1].get("aliases", ())) - len(item[1].get("cases", ())))
     return _of_the_count(clues, found)
+
+
+def _of_family(families: Collection[str] | None, name: str, config: Mapping[str, Any]) -> bool:
+    """One of these families; where none is known, of those that most people train: no encoder-decoder."""
+    if families is None:
+        return not config.get("is_encoder_decoder")
+    return family_of(config, name) in families
 
 
 def with_the_adapter(clues: Clues, names: list[str]) -> list[str]:
@@ -47,7 +54,7 @@ def _adapters(name: str) -> Iterator[int]:
     """Parameters of the usual adapters of a model."""
     arch = architecture_of(knowledge.load("models")[name]["config"], name, name)
     for targets in _TARGETS:
-        for_rank_one = adapters_of(Lora(r=1, target_modules=targets), arch).adapters
+        for_rank_one = adapters_of(Lora(r=1, target_modules=targets), arch).factors
         yield from (rank * for_rank_one for rank in _RANKS)
 
 

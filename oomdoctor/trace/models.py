@@ -42,6 +42,9 @@ def config_of(spec: Spec, layers: int | None = None) -> Any:
         config = transformers.AutoConfig.for_model(model_type, **given)
     except (KeyError, ValueError):
         raise NotSimulated("unknown_model_type", model_type=model_type or "?") from None
+    for name in ("layerdrop", "encoder_layerdrop", "decoder_layerdrop"):
+        if hasattr(config, name):
+            setattr(config, name, 0.0)  # the fullest step leaves no block out
     return config if layers is None else _cut(config, layers)
 
 
@@ -75,16 +78,28 @@ def build(spec: Spec, config: Any) -> nn.Module:
     dtype = getattr(torch, spec.dtype)
     with torch.device(spec.device):
         try:
-            return _made(auto, config, dtype, attention)
+            model = _made(auto, config, dtype, attention)
         except ValueError as error:
             if attention == "eager" or "attention" not in str(error).lower():
                 raise
-            return _made(auto, config, dtype, "eager")  # it has no other
+            model = _made(auto, config, dtype, "eager")  # it has no other
+        _untie(model, spec)
+    return model
 
 
 def _made(auto: Any, config: Any, dtype: torch.dtype, attention: str) -> nn.Module:
     make = getattr(auto, "from_config", None) or auto._from_config
-    return make(copy.deepcopy(config), dtype=dtype, attn_implementation=attention).train()  # type: ignore[no-any-return]
+    model: nn.Module = make(copy.deepcopy(config), dtype=dtype, attn_implementation=attention)
+    return model.train()
+
+
+def _untie(model: Any, spec: Spec) -> None:
+    """Give the output layer weights of its own where config.json says so: T5's class shares them until it loads."""
+    if spec.config.get("tie_word_embeddings") is not False:
+        return
+    head, table = model.get_output_embeddings(), model.get_input_embeddings()
+    if head is not None and head.weight is table.weight:
+        head.weight = nn.Parameter(torch.empty_like(head.weight))
 
 
 def _class_for(config: Any, task: str) -> Any:
@@ -259,9 +274,10 @@ def inputs_of(model: Any, spec: Spec) -> Mapping[str, torch.Tensor]:
     if model.main_input_name == "input_features":
         frames = 2 * config.max_source_positions
         sound = torch.ones(batch, config.num_mel_bins, frames, dtype=getattr(torch, spec.dtype), device=device)
-        return {"input_features": sound, "labels": numbers(batch, length)}
+        return {"input_features": sound, "labels": numbers(batch, min(length, config.max_target_positions))}
     labels = numbers(batch) if spec.task == "classification" else numbers(batch, length)
-    return {"input_ids": numbers(batch, length), "attention_mask": numbers(batch, length), "labels": labels}
+    read = (spec.source_length or length) if config.is_encoder_decoder else length
+    return {"input_ids": numbers(batch, read), "attention_mask": numbers(batch, read), "labels": labels}
 
 
 def words_of(model: Any) -> int:

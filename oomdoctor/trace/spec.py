@@ -13,7 +13,8 @@ class Spec(NamedTuple):
     """A step to simulate.
 
     config: of the model, as in its config.json. task: a value of the run card, or "" . dtype, trainable_dtype: of the
-    weights as loaded, and of those that are trained where it differs. autocast: its dtype, "" for none. micro_batches:
+    weights as loaded, and of those that are trained where it differs. source_length: tokens that an encoder reads, 0
+    for as many as `length`. autocast: its dtype, "" for none. micro_batches:
     whose gradients are accumulated. padded: whether some tokens of the batch are padding. loss: as on a run card, or
     chunked-trl for TRL's way. reentrant: the older way of
     checkpointing. trainer: the loop is that of transformers' Trainer, which lets outputs go before backward and clips
@@ -35,6 +36,7 @@ class Spec(NamedTuple):
     optim: str = "adamw_torch"
     batch: int = 1
     length: int = 512
+    source_length: int = 0
     micro_batches: int = 1
     padded: bool = False
     checkpointing: bool = False

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from oomdoctor.case import Lora, Run
 from oomdoctor.memory.bill import NEEDED, Missing, bill_of, static_bytes
+from oomdoctor.sources.architecture import architecture_of
+from oomdoctor.sources.model import find_model
 from tests.memory import llamas
 from tests.memory.runs import BASE, full, lora
 
@@ -39,7 +41,10 @@ RUNS = st.builds(
     gpu_count=st.sampled_from([1, 2, 8]),
     compute_capability=st.sampled_from([7.5, 8.0, 9.0]),
 )
-ARCHITECTURES = st.sampled_from([llamas.QWEN25_05B, llamas.LLAMA2_7B, llamas.MISTRAL_7B])
+SEVERAL_STACKS = [
+    architecture_of(find_model(name).config) for name in ("google/flan-t5-base", "openai/whisper-small", "bart-base")
+]
+ARCHITECTURES = st.sampled_from([llamas.QWEN25_05B, llamas.LLAMA2_7B, llamas.MISTRAL_7B, *SEVERAL_STACKS])
 
 
 @given(run=RUNS, arch=ARCHITECTURES)

@@ -66,9 +66,18 @@ def test_a_size_that_is_none_is_refused(value):
         architecture_of({**TINY, "hidden_size": value})
 
 
-def test_an_encoder_decoder_is_refused():
+def test_an_encoder_decoder_of_an_unknown_family_is_refused():
     with pytest.raises(UserError):
-        architecture_of({"model_type": "t5", "is_encoder_decoder": True, **TINY})
+        architecture_of({"model_type": "fsmt", "is_encoder_decoder": True, **TINY})
+
+
+def test_an_encoder_runs_before_its_decoder():
+    config = {"model_type": "bart", "d_model": 64, "vocab_size": 100, "encoder_layers": 3, "decoder_layers": 2}
+    sides = ("encoder", "decoder")
+    config |= {f"{side}_{key}": size for side in sides for key, size in (("attention_heads", 4), ("ffn_dim", 128))}
+    arch = architecture_of({**config, "is_encoder_decoder": True})
+    (encoder,) = arch.stacks
+    assert (encoder.arch.num_hidden_layers, arch.num_hidden_layers, arch.crosses) == (3, 2, True)
 
 
 def test_a_multimodal_model_counts_with_its_text_model():

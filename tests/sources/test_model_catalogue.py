@@ -14,6 +14,7 @@ from oomdoctor.sources.model import find_model
 MODELS, FAMILIES = knowledge.load("models"), knowledge.load("families")
 ENCODERS = ("bert", "roberta", "xlm-roberta", "distilbert")
 DEPTH = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+DEPTH += ("num_decoder_layers", "encoder_layers", "decoder_layers")
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -28,17 +29,35 @@ def test_each_entry_is_found_under_the_names_of_its_cases(name):
     assert {find_model(case).name for case in (name, *entry.get("aliases", ()), *entry["cases"])} == {name}
 
 
-def real_model(config, depth):
-    """The model of transformers with so many layers, on the meta device (no memory)."""
+def real_model(config, depths):
+    """The model of transformers with so many layers, by key, on the meta device (no memory)."""
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
-    config = dict(config)
+    config = {**config, **depths}
     model_type = config.pop("model_type")
-    auto = transformers.AutoModel if model_type in ENCODERS else transformers.AutoModelForCausalLM
-    config[next(key for key in DEPTH if key in config)] = depth
     if model_type == "gpt_neo":
-        config["attention_types"] = [[["global"], depth]]  # it must say as many as there are layers
+        config["attention_types"] = [[["global"], *depths.values()]]  # it must say as many as there are layers
+    real = transformers.AutoConfig.for_model(model_type, **config)
     with torch.device("meta"):
-        return auto.from_config(transformers.AutoConfig.for_model(model_type, **config))
+        return class_of(real).from_config(real)
+
+
+def class_of(config):
+    """The class that trains this model."""
+    import transformers
+
+    if config.model_type in ENCODERS:
+        return transformers.AutoModel
+    names = ("Seq2SeqLM", "SpeechSeq2Seq") if config.is_encoder_decoder else ("CausalLM",)
+    choices = [getattr(transformers, f"AutoModelFor{name}") for name in names]
+    return next(choice for choice in choices if type(config) in choice._model_mapping)
+
+
+def count(config, depths):
+    """Its parameters; with an output layer of its own where the config says so, which T5's class makes on loading."""
+    model = real_model(config, depths)
+    head, table = model.get_output_embeddings(), model.get_input_embeddings()
+    shared = head is not None and head.weight is table.weight and config.get("tie_word_embeddings") is False
+    return sum(p.numel() for p in model.parameters()) + (head.weight.numel() if shared else 0)
 
 
 def in_transformers(model_type):
@@ -48,13 +67,14 @@ def in_transformers(model_type):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_each_count_is_that_of_the_real_class(name):
-    """All blocks of these models are alike, so two and three of them tell the whole depth."""
+    """The blocks of a stack are alike, so two and three of them tell its whole depth."""
     config = MODELS[name]["config"]
     if not in_transformers(config["model_type"]) or "extra_parameters" in config:
         pytest.skip("remote code, or more than a language model: the count is the published one")
-    layers = next(config[key] for key in DEPTH if key in config)
-    two, three = (sum(p.numel() for p in real_model(config, depth).parameters()) for depth in (2, 3))
-    assert two + (layers - 2) * (three - two) == MODELS[name]["parameters"]
+    two = dict.fromkeys([key for key in DEPTH if key in config], 2)
+    least = count(config, two)
+    more = sum((config[key] - 2) * (count(config, {**two, key: 3}) - least) for key in two)
+    assert least + more == MODELS[name]["parameters"]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -62,7 +82,7 @@ def test_each_family_names_real_modules(family):
     config = next((e["config"] for e in MODELS.values() if e["config"]["model_type"] == family), None)
     if config is None or not in_transformers(family) or "extra_parameters" in config:
         pytest.skip("remote code, or no model of it in the catalogue")
-    modules = dict(real_model(config, 2).named_modules())
+    modules = dict(real_model(config, dict.fromkeys([key for key in DEPTH if key in config], 2)).named_modules())
     arch = architecture_of(config)
     assert arch.decoder_layer in {type(module).__name__ for module in modules.values()}
     if not arch.num_experts:  # transformers 5 fuses experts into one tensor

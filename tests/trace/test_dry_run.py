@@ -229,11 +229,11 @@ def test_short_names_of_modules_become_those_of_the_model(tmp_path: Path, monkey
     assert asked_of(card(tmp_path), monkeypatch).lora.target_modules == ("q_proj", "k_proj", "v_proj", "o_proj")
 
 
-def test_an_encoder_decoder_is_simulated_though_no_formula_describes_it(
+def test_an_encoder_decoder_of_no_known_family_is_simulated_though_no_formula_describes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    t5 = {"model_type": "t5", "is_encoder_decoder": True, "d_model": 64, "num_layers": 2}
-    (tmp_path / "config.json").write_text(json.dumps(t5))
+    fsmt = {"model_type": "fsmt", "is_encoder_decoder": True, "d_model": 64, "encoder_layers": 2, "decoder_layers": 2}
+    (tmp_path / "config.json").write_text(json.dumps(fsmt))
     spec = asked_of(card(tmp_path, model="config.json", quantization="none"), monkeypatch)
     assert spec.config["d_model"] == 64
 
