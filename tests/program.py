@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,5 +33,11 @@ def oomdoctor(
 def document(*arguments: object, **options: Any) -> dict[str, Any]:
     done = oomdoctor(*arguments, "--json", **options)
     found: dict[str, Any] = json.loads(done.stdout)
-    jsonschema.validate(found, json.loads(oomdoctor("schema").stdout))
+    jsonschema.validate(found, _schema())
+    return found
+
+
+@cache
+def _schema() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(oomdoctor("schema").stdout)
     return found

@@ -26,8 +26,14 @@ CHECKS = {
     "claims": ["tests/test_claims.py"],
 }
 
-# Of all models against transformers, and of tests that need torch for something else, only what meets the new entry.
-ONLY = {"models": ("-k", "my-model"), "gpus": ("-k", "card or total"), "claims": ("-k", "my-claim")}
+# Of all messages, of all models against transformers, and of tests that need torch for something else, only what meets
+# the new entry.
+ONLY = {
+    "signatures": ("-k", "my-engine-oom"),
+    "models": ("-k", "my-model"),
+    "gpus": ("-k", "card or total"),
+    "claims": ("-k", "my-claim"),
+}
 
 
 def _recipes() -> dict[str, str]:

@@ -88,18 +88,3 @@ def test_every_extra_that_the_tests_use_is_named_and_the_run_script_reads_the_va
     assert extra
     for package in ("transformers", "peft", "trl", "accelerate", "bitsandbytes", "deepspeed"):
         assert f'"{package}>=' in extra[1] and package in README
-
-
-def test_the_formulas_are_as_close_to_traced_steps_as_it_says() -> None:
-    """Runs the benchmark: real model code of every family on the meta device."""
-    pytest.importorskip("torch")
-    pytest.importorskip("transformers")
-    said = re.search(r"(\d+) traced training steps of (\w+) model families within (\d+) %", README)
-    assert said
-    benchmark = [sys.executable, "benchmarks/formulas/against_traces.py"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(benchmark, capture_output=True, text=True, cwd=ROOT, check=True, env=environment)
-    lines = re.findall(r"^(\w+) .*checkpointing", done.stdout, re.M)
-    worst = re.search(r"worst deviation ([+-][\d.]+)%", done.stdout)
-    assert worst and abs(float(worst[1])) <= float(said[3])
-    assert (len(lines), len(set(lines))) == (int(said[1]), {"twelve": 12}[said[2]])

@@ -32,8 +32,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def bin_folder(wheel: Path) -> Iterator[Path]:
     """The bin/ of a venv that has nothing but the wheel and what it depends on."""
     venv = wheel.parent / "venv"
-    subprocess.run([sys.executable, "-m", "venv", venv], check=True)
-    pip = [venv / "bin" / "python", "-m", "pip", "-q", "--disable-pip-version-check"]
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    pip = [sys.executable, "-m", "pip", "--python", venv / "bin" / "python", "-q", "--disable-pip-version-check"]
     subprocess.run([*pip, "install", wheel], check=True, cwd=wheel.parent)
     yield venv / "bin"
 

@@ -22,7 +22,7 @@ from oomdoctor.case import Run
 from oomdoctor.memory.bill import bill_of
 from oomdoctor.sources.architecture import architecture_of
 
-BATCH, LENGTH = 2, 512
+BATCH, LENGTH, LAYERS = 2, 512, 4
 # Dropout on `meta` keeps its mask in the dtype of its input, on a GPU in a byte; it is left out.
 NO_DROPOUT = {"attn_pdrop": 0.0, "resid_pdrop": 0.0, "embd_pdrop": 0.0}
 SMALL: dict[str, dict[str, Any]] = {
@@ -85,12 +85,12 @@ class Live(TorchDispatchMode):
         return peak
 
 
-def traced(family: str, layers: int, dtype: torch.dtype, checkpointing: bool) -> tuple[int, int, dict[str, Any]]:
+def traced(family: str, dtype: torch.dtype, checkpointing: bool) -> tuple[int, int, dict[str, Any]]:
     """Peaks of forward (loss included) and backward in bytes, weights included, and the model's config."""
     config = AutoConfig.for_model(family, **SMALL[family], **COMMON)
     for key in DEPTH_KEYS:
         if hasattr(config, key):
-            setattr(config, key, layers)
+            setattr(config, key, LAYERS)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=dtype).train()
         tokens = torch.zeros(BATCH, LENGTH, dtype=torch.long)
@@ -136,7 +136,7 @@ def compare(family: str) -> Iterator[float]:
     """Deviations of one family, printed."""
     for dtype in (torch.bfloat16, torch.float32):
         for checkpointing in (False, True):
-            *peaks, config = traced(family, 8, dtype, checkpointing)
+            *peaks, config = traced(family, dtype, checkpointing)
             pairs = list(zip(by_formula(config, dtype, checkpointing), peaks, strict=True))
             shown = ", ".join(
                 f"{ours / 2**20:.0f} / {real / 2**20:.0f} MiB ({ours / real - 1:+.1%})" for ours, real in pairs

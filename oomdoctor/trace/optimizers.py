@@ -111,7 +111,8 @@ def _blockwise(states: int, bits: int, paged: bool = False) -> Callable[[Groups,
 def _adafactor(groups: Groups, model: nn.Module) -> torch.optim.Optimizer:
     from transformers.optimization import Adafactor
 
-    return Adafactor(groups, lr=1e-3, scale_parameter=False, relative_step=False)
+    optimizer: torch.optim.Optimizer = Adafactor(groups, lr=1e-3, scale_parameter=False, relative_step=False)
+    return optimizer
 
 
 _MAKERS: dict[str, Callable[[Groups, nn.Module], torch.optim.Optimizer]] = {

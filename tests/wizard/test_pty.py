@@ -25,8 +25,12 @@ except KeyboardInterrupt:
 """
 
 
+# A terminal says where its cursor is when asked; pexpect does not, and prompt_toolkit waits a second after each prompt.
+TERMINAL = {"TERM": "xterm", "PYTHONPATH": ".", "PROMPT_TOOLKIT_NO_CPR": "1"}
+
+
 def spawn(lang: str = "en", **env: str) -> pexpect.spawn[str]:
-    settings = {**os.environ, "TERM": "xterm", "PYTHONPATH": ".", "PYTHONIOENCODING": "utf-8", **env}
+    settings = {**os.environ, **TERMINAL, "PYTHONIOENCODING": "utf-8", **env}
     settings.pop("JPY_PARENT_PID", None)
     return pexpect.spawn(
         sys.executable, ["-c", SCRIPT, lang], env=settings, encoding="utf-8", timeout=20, dimensions=(30, 80)
@@ -96,7 +100,7 @@ memory 22.50 GiB is allocated by PyTorch, and 250.00 MiB is reserved by PyTorch 
 
 def program(folder: Path, *options: str, **env: str) -> pexpect.spawn[str]:
     """The real program in a terminal, with a state folder of its own."""
-    settings = {**os.environ, "TERM": "xterm", "PYTHONPATH": ".", "XDG_STATE_HOME": str(folder), **env}
+    settings = {**os.environ, **TERMINAL, "XDG_STATE_HOME": str(folder), **env}
     settings.pop("JPY_PARENT_PID", None)
     arguments = ["-m", "oomdoctor", "--no-gpu", "--lang", "en", *options]
     return pexpect.spawn(sys.executable, arguments, env=settings, encoding="utf-8", timeout=30, dimensions=(50, 100))
@@ -237,7 +241,7 @@ print("RESULT")
 
 @pytest.mark.parametrize("width", [60, 80])
 def test_a_long_choice_is_shown_to_its_end(width: int) -> None:
-    settings = {**os.environ, "TERM": "xterm", "PYTHONPATH": ".", "COLUMNS": str(width)}
+    settings = {**os.environ, **TERMINAL, "COLUMNS": str(width)}
     settings.pop("JPY_PARENT_PID", None)
     child = pexpect.spawn(
         sys.executable, ["-c", LONG], env=settings, encoding="utf-8", timeout=20, dimensions=(30, width)
