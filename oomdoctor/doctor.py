@@ -346,6 +346,7 @@ def _circumstances(case: Case) -> dict[str, Value]:
     if crash.requested_bytes is not None and crash.free_bytes is not None:
         known["crash.request_fits"] = request_fits(crash)
     known["crash.notebook"] = any("<ipython-input" in frame or "ipykernel" in frame for frame in crash.frames)
+    known["crash.merging"] = any("merge_and_unload" in frame for frame in crash.frames)
     return {**known, "crash.happened": True, "phase": crash.phase}
 
 
@@ -354,7 +355,11 @@ def _shape_facts(facts: Facts, architecture: Architecture | None) -> dict[str, V
     weight in full fine-tuning (fp32 copy, gradient, two averages), 2 bytes of frozen 16-bit weights."""
     if architecture is None:
         return {}
-    known: dict[str, Value] = {"architecture.soft_cap": architecture.soft_cap}
+    known: dict[str, Value] = {
+        "architecture.soft_cap": architecture.soft_cap,
+        "architecture.num_experts": architecture.num_experts,
+        "architecture.tie_word_embeddings": architecture.tie_word_embeddings,
+    }
     host = facts.get("host_ram_gib")
     if host is not None:
         each = 16 if facts.get("method") == "full" else 2

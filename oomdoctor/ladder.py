@@ -84,7 +84,9 @@ def _can_wait(rule: Rule, rules: Sequence[Rule], settings: Settings, pricing: Pr
 def _order(rule: Rule, postponed: bool, prefer: str) -> tuple[float, float]:
     rung = _POSTPONED if postponed else rule.rung
     if prefer == "fastest" and rule.rung >= 1:
-        return (1 + rule.cost.money, sum(rule.cost.time) / 2 + rung / 1000)
+        added = sum(rule.cost.time) / 2
+        # Nothing is given up for the sake of speed alone; advice without a price comes when nothing else is left.
+        return (1 + rule.cost.money + (not rule.priced), (max(0.0, added) if rule.loses else added) + rung / 1000)
     return (rung >= 1, rung)
 
 

@@ -123,6 +123,9 @@ def settings_of(case: Case) -> dict[str, Value]:
     settings.update({**_held(case), **_stated(case)})
     if case.crash is not None and case.crash.allowed_bytes:
         settings["machine.cap_bytes"] = case.crash.allowed_bytes
+    gpu = case.machine.gpu
+    if gpu is not None:
+        settings["machine.mig"] = gpu.mig
     if case.facts.get("log.os"):
         settings["machine.os"] = str(case.facts.get("log.os"))
     for key, value in (

@@ -161,6 +161,17 @@ def half_for_card(key: str, settings: Settings, fits: Fits) -> Value | None:
     return "float16" if {"fp16", "float16"} & set(used) else "bfloat16"
 
 
+def autocast_of_card(key: str, settings: Settings, fits: Fits) -> Value | None:
+    """The 16-bit format of the card as `mixed_precision` names it."""
+    return "fp16" if half_for_card(key, settings, fits) == "float16" else "bf16"
+
+
+def all_cards(key: str, settings: Settings, fits: Fits) -> Value | None:
+    """The number of cards; None where it is unknown or one."""
+    cards = _whole(settings.get("gpus.count"))
+    return cards if cards is not None and cards > 1 else None
+
+
 def smallest_sharding(key: str, settings: Settings, fits: Fits) -> Value | None:
     """The next way to split the run over its cards that fits: ZeRO-2 (all but the weights), else ZeRO-3."""
     chain = {None: 0, "none": 0, "dp": 0, "ddp": 0, "device_map": 0, "zero1": 0, "zero2": 1}
@@ -198,7 +209,8 @@ def keep_effective_batch(changed: Settings, settings: Settings) -> Value | None:
 def _processes(settings: Settings) -> int:
     """How many times the micro-batch is taken at once: by each process, or by each card of nn.DataParallel."""
     spread = settings.get("parallelism") in ("dp", "ddp", "zero1", "zero2", "zero3", "fsdp")
-    return (_whole(settings.get("gpus.count")) or 1) if spread else 1
+    cards = (_whole(settings.get("gpus.count")) or 1) if spread else 1
+    return max(1, cards // (_whole(settings.get("context_parallel_size")) or 1))
 
 
 def _whole(value: Value | None) -> int | None:
@@ -217,6 +229,8 @@ OPERATORS: Mapping[str, Callable[[str, Settings, Fits], Value | None]] = {
         next_targets,
         next_quantization,
         half_for_card,
+        autocast_of_card,
+        all_cards,
         smallest_sharding,
         split_over_gpus,
     )

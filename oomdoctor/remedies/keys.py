@@ -22,6 +22,7 @@ _NUMBER, _FLAG, _TEXT, _FREE = Field("number"), Field("flag"), Field("text"), Fi
 # crash.request_fits: the failed request was smaller than what was free (a cap, or a limit of driver or system).
 # crash.foreign_bytes: what the message says that other processes held. crash.notebook: the log is from a notebook.
 # crash.cause: the diagnosis. crash.impossible: weights, gradients and optimizer states alone exceed the card.
+# crash.merging: it died while an adapter was merged. machine.mig: the card is a slice of one.
 # plan.empty: a run has failed, and no rule applies that does not ask for this key.
 # share.*: part of the bill's peak, 0 to 1. bill.missing_bytes: what the peak exceeds the usable memory by.
 DERIVED: Mapping[str, Field] = {
@@ -33,9 +34,12 @@ DERIVED: Mapping[str, Field] = {
     "machine.host_ram_bytes": _NUMBER,
     "machine.compute_capability": _NUMBER,
     "machine.os": _TEXT,
+    "machine.mig": _FLAG,
     "machine.cap_bytes": _NUMBER,
     "machine.host_ram_enough": _FLAG,
     "architecture.soft_cap": _FLAG,
+    "architecture.tie_word_embeddings": _FLAG,
+    "architecture.num_experts": _NUMBER,
     "machine.cap_lifted": _FLAG,
     "machine.shm_bytes": _NUMBER,
     "allocator.expandable_segments": _FLAG,
@@ -61,6 +65,7 @@ DERIVED: Mapping[str, Field] = {
     "crash.framework": _TEXT,
     "crash.signature": _TEXT,
     "crash.notebook": _FLAG,
+    "crash.merging": _FLAG,
     "crash.happened": _FLAG,
     "crash.cause": _TEXT,
     "crash.impossible": _FLAG,

@@ -47,7 +47,7 @@ def edits(framework, method="lora"):
                 yield rule.id, how
 
 
-NO_PYTHON = ("shell", "vLLM", "llama.cpp", "SGLang", "accelerate.yaml", "ds_config.json")
+NO_PYTHON = ("shell", "vLLM", "llama.cpp", "SGLang", "accelerate.yaml", "ds_config.json", "NVIDIA Control Panel")
 PYTHON = [
     pytest.param(how, id=f"{framework} {name}: {how.file}")
     for framework in ("transformers", "trl", "pytorch", "accelerate", "lightning", "unsloth")
@@ -77,7 +77,7 @@ def test_training_arguments_take_every_setting(settings, tmp_path):
 @pytest.mark.parametrize("settings", of_file("SFTConfig", "trl"))
 def test_sft_config_takes_every_setting(settings, tmp_path):
     trl = pytest.importorskip("trl")
-    config = trl.SFTConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, **settings)
+    config = trl.SFTConfig(output_dir=str(tmp_path), use_cpu=True, **{"bf16": False, **settings})
     for key, value in settings.items():
         assert getattr(config, key) == value
 
@@ -93,6 +93,9 @@ def test_lora_config_takes_every_setting(settings):
 @pytest.mark.parametrize("settings", of_file("BitsAndBytesConfig", "transformers"))
 def test_bits_and_bytes_config_takes_every_setting(settings):
     config = transformers.BitsAndBytesConfig(**settings)
+    if settings.get("load_in_8bit"):
+        assert config.quantization_method() == "llm_int8"
+        return
     assert config.quantization_method() == "nf4"
     assert config.bnb_4bit_quant_type == "nf4"
     assert config.bnb_4bit_use_double_quant

@@ -98,6 +98,8 @@ WITHOUT_A_CRASH = {
     "per_device_train_batch_size": 8,
     "gradient_accumulation_steps": 2,
     "max_length": 2048,
+    "padding": "max_length",
+    "torch_compile": False,
     "gradient_checkpointing": "none",
     "attn_implementation": "sdpa",
     "loss_kernel": "plain",
@@ -115,4 +117,4 @@ WITHOUT_A_CRASH = {
 @pytest.mark.parametrize("each", [rule for rule in all_rules() if rule.rung >= 1], ids=lambda each: each.id)
 def test_a_plan_without_a_crash_leaves_no_rung_undecided(each):
     verdict = check(each.when, WITHOUT_A_CRASH)
-    assert set(verdict.because) <= {"versions.trl"}
+    assert all(key.startswith("versions.") for key in verdict.because)
