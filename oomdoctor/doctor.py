@@ -358,6 +358,7 @@ def _shape_facts(facts: Facts, architecture: Architecture | None) -> dict[str, V
     known: dict[str, Value] = {
         "architecture.soft_cap": architecture.soft_cap,
         "architecture.num_experts": architecture.num_experts,
+        "architecture.model_type": architecture.model_type,
         "architecture.tie_word_embeddings": architecture.tie_word_embeddings,
     }
     host = facts.get("host_ram_gib")

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from oomdoctor.case import Text
 from oomdoctor.edits.render import hows
 from oomdoctor.fields import FIELDS
-from oomdoctor.lengths import share_longer
-from oomdoctor.memory.lines import Bill
-from oomdoctor.memory.room import fits, needed_bytes
 from oomdoctor.plan import PREFERENCES, Plan, Pricing, Settings, Skip, Step
-from oomdoctor.remedies.changes import FROM_THE_OLD, apply
 from oomdoctor.remedies.conditions import Verdict, check
-from oomdoctor.remedies.rule import Applied, Rule
+from oomdoctor.remedies.conflicts import Outcome
+from oomdoctor.remedies.rule import Rule
+from oomdoctor.steps import honest, is_free_gain, step_of, useless, worked_out
 
 LAST_RUNG = 6  # quantized weights; what stands above is beyond the ladder
-NEGLIGIBLE_OF_PEAK, NEGLIGIBLE_OF_MISSING = 0.02, 0.25  # a rung that saves less than both is skipped
-TOLERABLE = 0.05  # of the peak may a repair that makes the run faster cost, such as NCCL's buffers
 _POSTPONED = 5.5  # after the other lossless rungs, before quantized weights
-_STATES = ("weights", "gradients", "optimizer_states")
-_BATCH, _ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
 
 
 def make_plans(rules: Iterable[Rule], settings: Settings, pricing: Pricing) -> dict[str, Plan]:
@@ -112,26 +106,12 @@ def _take(rule: Rule, plan: Plan, facts: Settings, pricing: Pricing) -> Plan:
     verdict = check(rule.when, facts)
     if not verdict.applies:
         return _without(plan, rule, _silence(rule, verdict, facts))
-    applied = apply(rule, plan.settings, pricing.fits)
-    if applied is None:
-        return plan
-    step = _step(_honest(applied, plan.settings, pricing), plan.settings, pricing)
-    reason = _useless(step, plan.settings, pricing)
+    outcome = worked_out(rule, plan.settings, facts, pricing.fits)
+    if outcome.applied is None:
+        return _without(plan, rule, outcome.forbidden)
+    step = step_of(honest(outcome.applied, plan.settings, pricing), plan.settings, pricing, outcome.mended)
+    reason = useless(step, plan.settings, pricing)
     return _with_step(plan, step) if reason is None else _without(plan, rule, reason)
-
-
-def _honest(applied: Applied, settings: Settings, pricing: Pricing) -> Applied:
-    """Without old values that are only assumed. Where there is no bill either, a new value worked out from an assumed
-    one is made up too, and is left out; only a batch of 1 is right whatever it was."""
-    guessed = {key for key in applied.change if pricing.assumed.get(key) == settings.get(key) is not None}
-    before = {key: None if key in guessed else value for key, value in applied.before.items()}
-    change = dict(applied.change)
-    if guessed and pricing.bill(settings) is None:
-        made_up = {key for key in guessed if str(applied.rule.change.get(key)) in FROM_THE_OLD}
-        change = {key: value for key, value in change.items() if key not in made_up and key != _ACCUMULATION}
-        if _BATCH in guessed:
-            change[_BATCH] = 1
-    return applied._replace(change=change, before={key: before[key] for key in change})
 
 
 def _without(plan: Plan, rule: Rule, reason: Text | None) -> Plan:
@@ -147,43 +127,6 @@ def _with_step(plan: Plan, step: Step) -> Plan:
     return plan._replace(steps=(*plan.steps, step), skipped=skipped, settings=settings, fits=step.fits)
 
 
-def _step(applied: Applied, settings: Settings, pricing: Pricing) -> Step:
-    after = {**settings, **applied.change}
-    was, now = pricing.bill(settings), pricing.bill(after)
-    facts, usable = pricing.facts(settings), pricing.usable(after)
-    notes = tuple(text for when, text in applied.rule.notes if check(when, facts).applies)
-    notes = (*(Text(note.path, {**facts, **note.values}) for note in notes), *_samples_hit(applied, after))
-    step = Step(
-        rule=applied.rule,
-        change=applied.change,
-        before=applied.before,
-        bill_after=now,
-        fits=fits(now, usable),
-        usable=usable,
-        notes=notes,
-    )
-    if was is None or now is None or not applied.change:
-        return step
-    return step._replace(saves_bytes=needed_bytes(was) - needed_bytes(now) + _freed(step, settings, pricing))
-
-
-def _samples_hit(applied: Applied, after: Settings) -> Iterator[Text]:
-    """How many samples a new limit of the length cuts, where their lengths are known."""
-    limit = applied.change.get("max_length")
-    share = share_longer(after, limit) if isinstance(limit, int) else None
-    if share is not None:
-        yield Text(
-            "texts/lengths.share_cut" if share[1] else "texts/lengths.none_cut",
-            dict(zip(("low", "high"), share, strict=True)),
-        )
-
-
-def _freed(step: Step, settings: Settings, pricing: Pricing) -> int:
-    """Bytes of the card that others give back through this step."""
-    before = pricing.usable(settings)
-    return 0 if before is None or step.usable is None else step.usable - before
-
-
 def _silence(rule: Rule, verdict: Verdict, facts: Settings) -> Text | None:
     """Why a priced rung of the ladder does not apply, where a setting of the run or the card decides that."""
     if not rule.priced or not 1 <= rule.rung <= LAST_RUNG:
@@ -197,40 +140,12 @@ def _silence(rule: Rule, verdict: Verdict, facts: Settings) -> Text | None:
     return Text("texts/plan.silent", {"key": key, "value": str(facts.get(key))})
 
 
-def _useless(step: Step, settings: Settings, pricing: Pricing) -> Text | None:
-    """The reason to leave out a priced step that saves next to nothing or cannot help, in numbers."""
-    bill, usable = pricing.bill(settings), pricing.usable(settings)
-    if not step.rule.priced or step.bill_after is None or bill is None or step.fits:
-        return None
-    peak, saves = needed_bytes(bill), step.saves_bytes or 0
-    if _free_gain(step.rule) and saves >= -TOLERABLE * peak:
-        return None
-    states = _states(bill)
-    if usable is not None and states > usable:  # first of all they must come down, whatever activations do
-        helps = _states(step.bill_after) <= (1 - NEGLIGIBLE_OF_PEAK) * states
-        return None if helps else Text("texts/plan.cannot_help", {"states": states, "usable": usable})
-    missing = peak - usable if usable is not None else peak
-    if saves > 0 and (saves >= NEGLIGIBLE_OF_PEAK * peak or saves >= NEGLIGIBLE_OF_MISSING * missing):
-        return None
-    return Text("texts/plan.negligible", {"saves": max(0, saves), "peak": peak, "missing": max(0, missing)})
-
-
-def _states(bill: Bill) -> int:
-    """Likely bytes of weights, gradients and optimizer states where most of them are alive."""
-    return max(sum(line.size.likely for line in phase.lines if line.key in _STATES) for phase in bill.phases)
-
-
-def _free_gain(rule: Rule) -> bool:
-    """A repair that loses nothing and makes the run faster is worth taking whether or not its memory is needed."""
-    return rule.rung < 1 and rule.lossless and rule.cost.time[0] < 0
-
-
 def _pruned(plan: Plan, settings: Settings, pricing: Pricing) -> Plan:
     """Without the steps that turned out unnecessary, dearest first, until each is needed; and each batch as large as
     now fits. Rules are applied anew without the dropped one, since a later step may rest on an earlier one."""
     plan = _replayed(plan, [step.rule for step in plan.steps], settings, pricing)
     for step in sorted(plan.steps, key=lambda step: _dearness(step.rule, plan.prefer), reverse=True):
-        if step.rule.priced and (not _free_gain(step.rule) or _is_overtaken(step, plan)):
+        if step.rule.priced and (not is_free_gain(step.rule) or _is_overtaken(step, plan)):
             rest = [other.rule for other in plan.steps if other.rule is not step.rule]
             trial = _replayed(plan, rest, settings, pricing)
             if trial.fits:
@@ -256,22 +171,24 @@ def _replayed(plan: Plan, rules: Sequence[Rule], settings: Settings, pricing: Pr
     """
     fresh = Plan(prefer=plan.prefer, fits=pricing.fits(settings), settings=settings, skipped=plan.skipped)
     for index, rule in enumerate(rules):
-        applied = _applied(rule, rules[index + 1 :], fresh.settings, pricing)
-        if applied is not None:
-            fresh = _with_step(fresh, _step(_honest(applied, fresh.settings, pricing), fresh.settings, pricing))
+        outcome = _outcome(rule, rules[index + 1 :], fresh.settings, pricing)
+        if outcome.applied is not None:
+            applied = honest(outcome.applied, fresh.settings, pricing)
+            fresh = _with_step(fresh, step_of(applied, fresh.settings, pricing, outcome.mended))
     return fresh
 
 
-def _applied(rule: Rule, later: Sequence[Rule], settings: Settings, pricing: Pricing) -> Applied | None:
-    if not check(rule.when, pricing.facts(settings)).applies:
-        return None
-    return apply(rule, settings, lambda tried: pricing.fits(_after(later, tried, pricing)))
+def _outcome(rule: Rule, later: Sequence[Rule], settings: Settings, pricing: Pricing) -> Outcome:
+    facts = pricing.facts(settings)
+    if not check(rule.when, facts).applies:
+        return Outcome(None)
+    return worked_out(rule, settings, facts, lambda tried: pricing.fits(_after(later, tried, pricing)))
 
 
 def _after(rules: Sequence[Rule], settings: Settings, pricing: Pricing) -> Settings:
     """The settings after the rules, each where it applies."""
     for rule in rules:
-        applies = check(rule.when, pricing.facts(settings)).applies
-        applied = apply(rule, settings, pricing.fits) if applies else None
+        facts = pricing.facts(settings)
+        applied = worked_out(rule, settings, facts, pricing.fits).applied if check(rule.when, facts).applies else None
         settings = settings if applied is None else {**settings, **applied.change}
     return settings

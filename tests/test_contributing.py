@@ -22,6 +22,7 @@ CHECKS = {
     "models": ["tests/sources/test_model_catalogue.py"],
     "gpus": ["tests/sources/test_gpu_parts.py"],
     "fixes": ["tests/remedies/test_fixes.py"],
+    "conflicts": ["tests/remedies/test_conflicts.py"],
     "questions": ["tests/wizard/test_questions_data.py"],
     "claims": ["tests/test_claims.py"],
 }
@@ -30,6 +31,7 @@ CHECKS = {
 # the new entry.
 ONLY = {
     "signatures": ("-k", "my-engine-oom"),
+    "conflicts": ("-k", "my-kernel"),
     "models": ("-k", "my-model"),
     "gpus": ("-k", "card or total"),
     "claims": ("-k", "my-claim"),

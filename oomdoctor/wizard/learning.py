@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from oomdoctor import machines
 from oomdoctor.case import Case, Crash, Fact
 from oomdoctor.doctor import Findings
-from oomdoctor.ladder import NEGLIGIBLE_OF_PEAK
 from oomdoctor.memory.room import needed_bytes
 from oomdoctor.plan import Step
+from oomdoctor.steps import NEGLIGIBLE_OF_PEAK
 
 # Bytes beyond the bill that a crash has proven; `calibration` reads it.
 UNEXPLAINED = "log.unexplained_bytes"

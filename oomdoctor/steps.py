@@ -1,0 +1,106 @@
+"""One rule made into a step of a plan: worked out, made to go together with the run, priced, and judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from oomdoctor.case import Text
+from oomdoctor.lengths import share_longer
+from oomdoctor.memory.lines import Bill
+from oomdoctor.memory.room import fits, needed_bytes
+from oomdoctor.plan import Pricing, Settings, Step
+from oomdoctor.remedies.changes import FROM_THE_OLD, Fits, apply
+from oomdoctor.remedies.conditions import check
+from oomdoctor.remedies.conflicts import Outcome, reconciled
+from oomdoctor.remedies.rule import Applied, Rule
+
+NEGLIGIBLE_OF_PEAK, NEGLIGIBLE_OF_MISSING = 0.02, 0.25  # a rung that saves less than both is skipped
+TOLERABLE = 0.05  # of the peak may a repair that makes the run faster cost, such as NCCL's buffers
+_STATES = ("weights", "gradients", "optimizer_states")
+_BATCH, _ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
+
+
+def worked_out(rule: Rule, settings: Settings, facts: Settings, fits: Fits) -> Outcome:
+    """What the rule changes, and whether that goes together with the run. facts: of these settings."""
+    applied = apply(rule, settings, fits)
+    return Outcome(None) if applied is None else reconciled(applied, facts, fits)
+
+
+def honest(applied: Applied, settings: Settings, pricing: Pricing) -> Applied:
+    """Without old values that are only assumed. Where there is no bill either, a new value worked out from an assumed
+    one is made up too, and is left out; only a batch of 1 is right whatever it was."""
+    guessed = {key for key in applied.change if pricing.assumed.get(key) == settings.get(key) is not None}
+    before = {key: None if key in guessed else value for key, value in applied.before.items()}
+    change = dict(applied.change)
+    if guessed and pricing.bill(settings) is None:
+        made_up = {key for key in guessed if str(applied.rule.change.get(key)) in FROM_THE_OLD}
+        change = {key: value for key, value in change.items() if key not in made_up and key != _ACCUMULATION}
+        if _BATCH in guessed:
+            change[_BATCH] = 1
+    return applied._replace(change=change, before={key: before[key] for key in change})
+
+
+def step_of(applied: Applied, settings: Settings, pricing: Pricing, mended: tuple[Text, ...] = ()) -> Step:
+    """The step of a worked-out rule, priced. mended: why it sets more than its rule says."""
+    after = {**settings, **applied.change}
+    was, now = pricing.bill(settings), pricing.bill(after)
+    facts, usable = pricing.facts(settings), pricing.usable(after)
+    notes = tuple(text for when, text in applied.rule.notes if check(when, facts).applies)
+    notes = (*(Text(note.path, {**facts, **note.values}) for note in notes), *_samples_hit(applied, after))
+    step = Step(
+        rule=applied.rule,
+        change=applied.change,
+        before=applied.before,
+        bill_after=now,
+        fits=fits(now, usable),
+        usable=usable,
+        notes=(*notes, *mended),
+    )
+    if was is None or now is None or not applied.change:
+        return step
+    return step._replace(saves_bytes=needed_bytes(was) - needed_bytes(now) + _freed(step, settings, pricing))
+
+
+def _samples_hit(applied: Applied, after: Settings) -> Iterator[Text]:
+    """How many samples a new limit of the length cuts, where their lengths are known."""
+    limit = applied.change.get("max_length")
+    share = share_longer(after, limit) if isinstance(limit, int) else None
+    if share is not None:
+        yield Text(
+            "texts/lengths.share_cut" if share[1] else "texts/lengths.none_cut",
+            dict(zip(("low", "high"), share, strict=True)),
+        )
+
+
+def _freed(step: Step, settings: Settings, pricing: Pricing) -> int:
+    """Bytes of the card that others give back through this step."""
+    before = pricing.usable(settings)
+    return 0 if before is None or step.usable is None else step.usable - before
+
+
+def useless(step: Step, settings: Settings, pricing: Pricing) -> Text | None:
+    """The reason to leave out a priced step that saves next to nothing or cannot help, in numbers."""
+    bill, usable = pricing.bill(settings), pricing.usable(settings)
+    if not step.rule.priced or step.bill_after is None or bill is None or step.fits:
+        return None
+    peak, saves = needed_bytes(bill), step.saves_bytes or 0
+    if is_free_gain(step.rule) and saves >= -TOLERABLE * peak:
+        return None
+    states = _states(bill)
+    if usable is not None and states > usable:  # first of all they must come down, whatever activations do
+        helps = _states(step.bill_after) <= (1 - NEGLIGIBLE_OF_PEAK) * states
+        return None if helps else Text("texts/plan.cannot_help", {"states": states, "usable": usable})
+    missing = peak - usable if usable is not None else peak
+    if saves > 0 and (saves >= NEGLIGIBLE_OF_PEAK * peak or saves >= NEGLIGIBLE_OF_MISSING * missing):
+        return None
+    return Text("texts/plan.negligible", {"saves": max(0, saves), "peak": peak, "missing": max(0, missing)})
+
+
+def _states(bill: Bill) -> int:
+    """Likely bytes of weights, gradients and optimizer states where most of them are alive."""
+    return max(sum(line.size.likely for line in phase.lines if line.key in _STATES) for phase in bill.phases)
+
+
+def is_free_gain(rule: Rule) -> bool:
+    """A repair that loses nothing and makes the run faster is worth taking whether or not its memory is needed."""
+    return rule.rung < 1 and rule.lossless and rule.cost.time[0] < 0
