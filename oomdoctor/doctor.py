@@ -107,9 +107,7 @@ def examine(case: Case, live: Machine | None = None, prefer: str = "ladder", wit
 
     Raises UserError where a model or a card is named that nobody knows.
     """
-    case, architecture, notes = _completed(case, live)
-    settings = {**case.facts.values(), **machines.settings_of(case)}
-    pricing = _pricing(case, settings, architecture)
+    case, settings, architecture, pricing, notes = set_out(case, live)
     bill, usable = pricing.bill(settings), pricing.usable(settings)
     findings = Findings(
         case=case,
@@ -123,12 +121,27 @@ def examine(case: Case, live: Machine | None = None, prefer: str = "ladder", wit
     return _planned(findings, settings, pricing, prefer) if with_plan else findings
 
 
+class SetOut(NamedTuple):
+    """A case ready to be planned: what is known and assumed, flat, and how settings of it are judged."""
+
+    case: Case
+    settings: Settings
+    architecture: Architecture | None
+    pricing: Pricing
+    notes: tuple[Text, ...]
+
+
+def set_out(case: Case, live: Machine | None = None) -> SetOut:
+    """The case with all that is assumed, and its prices. Raises UserError as `examine` does."""
+    case, architecture, notes = _completed(case, live)
+    settings = {**case.facts.values(), **machines.settings_of(case)}
+    return SetOut(case, settings, architecture, _pricing(case, settings, architecture), notes)
+
+
 def plan_alone(case: Case, prefer: str = "ladder") -> Findings:
     """The bill and one plan of a run without a crash, for who asks about many machines: no diagnosis, no questions, no
     edits. Where this order leads nowhere, another may serve. Raises UserError as `examine` does."""
-    case, architecture, _ = _completed(case, None)
-    settings = {**case.facts.values(), **machines.settings_of(case)}
-    pricing = _pricing(case, settings, architecture)
+    case, settings, architecture, pricing, _ = set_out(case)
     findings = Findings(case, None, pricing.bill(settings), _missing(settings, architecture), pricing.usable(settings))
     for order in dict.fromkeys((prefer, "ladder", "lossless", "fastest")):
         if prefer == "lossless" != order:

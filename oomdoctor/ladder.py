@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from oomdoctor.case import Text
 from oomdoctor.edits.render import hows
 from oomdoctor.fields import FIELDS
 from oomdoctor.plan import PREFERENCES, Plan, Pricing, Settings, Skip, Step
-from oomdoctor.remedies.conditions import Verdict, check
-from oomdoctor.remedies.conflicts import Outcome
+from oomdoctor.remedies.conditions import OPEN, Verdict, check, left_open
+from oomdoctor.remedies.conflicts import Outcome, all_conflicts
 from oomdoctor.remedies.rule import Rule
 from oomdoctor.steps import honest, is_free_gain, step_of, useless, worked_out
 
 LAST_RUNG = 6  # quantized weights; what stands above is beyond the ladder
+_BILL_KEYS = ("bill.missing_bytes", "plan.empty")
 _POSTPONED = 5.5  # after the other lossless rungs, before quantized weights
 
 
@@ -22,19 +23,50 @@ def make_plans(rules: Iterable[Rule], settings: Settings, pricing: Pricing) -> d
 
     Where one order leads nowhere and another fits, the other's steps serve. A lossless plan only ever is lossless.
     """
-    rules = list(rules)
+    originals = {rule.id: rule for rule in rules}
+    rules = _within_reach(list(originals.values()), settings, pricing)
     whole = [rule for rule in rules if rule.cost.data == "none"]
-    plans = {prefer: make_plan(rules, settings, pricing, prefer) for prefer in PREFERENCES if prefer != "fastest"}
+    plans = {prefer: _make_plan(rules, settings, pricing, prefer) for prefer in PREFERENCES if prefer != "fastest"}
     # Cutting samples is always quick; it is no plan to compare with while another fits.
-    fastest = make_plan(whole, settings, pricing, "fastest")
-    plans["fastest"] = fastest if fastest.fits else make_plan(rules, settings, pricing, "fastest")
+    fastest = _make_plan(whole, settings, pricing, "fastest")
+    plans["fastest"] = fastest if fastest.fits else _make_plan(rules, settings, pricing, "fastest")
     fitting = [plan for plan in plans.values() if plan.fits]
     if fitting and plans["ladder"].fits is False:
         plans["ladder"] = fitting[0]._replace(prefer="ladder")
     if fitting:
         quickest = min((plan for plan in plans.values() if plan.fits), key=_haste)
         plans["fastest"] = quickest._replace(prefer="fastest")
-    return plans
+    return {prefer: _with_rules(plan, originals) for prefer, plan in plans.items()}
+
+
+def _with_rules(plan: Plan, rules: Mapping[str, Rule]) -> Plan:
+    """The plan with its rules as they stand in the knowledge."""
+    return plan._replace(
+        steps=tuple(step._replace(rule=rules[step.rule.id]) for step in plan.steps),
+        skipped=tuple(skip._replace(rule=rules[skip.rule.id]) for skip in plan.skipped),
+    )
+
+
+def _within_reach(rules: Sequence[Rule], settings: Settings, pricing: Pricing) -> list[Rule]:
+    """The rules that some step of a plan can make apply, each with only that part of its condition that steps decide.
+
+    A plan checks all of them after each step, and most of what they ask is of the crash and the framework. The rungs of
+    the ladder stay whole, so that a plan can say why it passes them over.
+    """
+    facts = pricing.facts(settings)
+    keys = {key for rule in rules for key in rule.change} | {key for each in all_conflicts() for key in each.mend}
+    keys |= {key for key in (*facts, *_BILL_KEYS) if key.startswith(("bill.", "share.", "plan."))}
+    fixed = {**facts, **dict.fromkeys(keys, OPEN)}
+    found = []
+    for rule in rules:
+        left = rule.when if _has_a_rung(rule) else left_open(rule.when, fixed)
+        if left is not None:
+            found.append(rule._replace(when=left))
+    return found
+
+
+def _has_a_rung(rule: Rule) -> bool:
+    return rule.priced and 1 <= rule.rung <= LAST_RUNG
 
 
 def _haste(plan: Plan) -> tuple[bool, float]:
@@ -44,9 +76,15 @@ def _haste(plan: Plan) -> tuple[bool, float]:
 
 def make_plan(rules: Iterable[Rule], settings: Settings, pricing: Pricing, prefer: str = "ladder") -> Plan:
     """The plan in one of PREFERENCES' orders."""
+    originals = {rule.id: rule for rule in rules}
+    within_reach = _within_reach(list(originals.values()), settings, pricing)
+    return _with_rules(_make_plan(within_reach, settings, pricing, prefer), originals)
+
+
+def _make_plan(rules: Sequence[Rule], settings: Settings, pricing: Pricing, prefer: str) -> Plan:
     chosen = [rule for rule in rules if prefer != "lossless" or rule.lossless]
-    postponed = [rule for rule in chosen if _can_wait(rule, chosen, settings, pricing)]
-    ordered = sorted(chosen, key=lambda rule: _order(rule, rule in postponed, prefer))
+    rungs = rungs_of(chosen, settings, pricing)
+    ordered = sorted(chosen, key=lambda rule: _order(rule, rungs[rule.id], prefer))
     plan = _climb(ordered, settings, pricing, prefer)
     if not plan.steps and not plan.fits and pricing.circumstances.get("crash.happened"):
         plan = _climb(ordered, settings, _at_a_loss(pricing), prefer)
@@ -67,6 +105,11 @@ def with_edits(plan: Plan, settings: Settings) -> Plan:
     return plan._replace(steps=tuple(steps))
 
 
+def rungs_of(rules: Sequence[Rule], settings: Settings, pricing: Pricing) -> dict[str, float]:
+    """The place of each rule on this run's ladder, by id: its own rung, or a later one where it is a poor trade."""
+    return {rule.id: _POSTPONED if _can_wait(rule, rules, settings, pricing) else rule.rung for rule in rules}
+
+
 def _can_wait(rule: Rule, rules: Sequence[Rule], settings: Settings, pricing: Pricing) -> bool:
     """Whether a rule that is a poor trade here comes last: the other lossless rungs close the gap without it."""
     if rule.postpone is None or not check(rule.postpone, pricing.facts(settings)).applies:
@@ -75,8 +118,7 @@ def _can_wait(rule: Rule, rules: Sequence[Rule], settings: Settings, pricing: Pr
     return bool(_climb(others, settings, pricing, "lossless").fits)
 
 
-def _order(rule: Rule, postponed: bool, prefer: str) -> tuple[float, float]:
-    rung = _POSTPONED if postponed else rule.rung
+def _order(rule: Rule, rung: float, prefer: str) -> tuple[float, float]:
     if prefer == "fastest" and rule.rung >= 1:
         added = sum(rule.cost.time) / 2
         # Nothing is given up for the sake of speed alone; advice without a price comes when nothing else is left.
@@ -129,7 +171,7 @@ def _with_step(plan: Plan, step: Step) -> Plan:
 
 def _silence(rule: Rule, verdict: Verdict, facts: Settings) -> Text | None:
     """Why a priced rung of the ladder does not apply, where a setting of the run or the card decides that."""
-    if not rule.priced or not 1 <= rule.rung <= LAST_RUNG:
+    if not _has_a_rung(rule):
         return None
     unknown = [key for key in verdict.because if key in FIELDS]
     if unknown:

@@ -15,6 +15,7 @@ from oomdoctor.units import parse_size, version_key
 
 APPLIES, SILENT, UNKNOWN = "applies", "silent", "unknown"
 JUNCTIONS = ("all", "any", "not")
+OPEN: Any = object()  # stands for a fact that can still change: all tests of it are undecided
 _OPPOSITE = {APPLIES: SILENT, SILENT: APPLIES, UNKNOWN: UNKNOWN}
 
 
@@ -43,6 +44,27 @@ def check(when: Mapping[str, Any], facts: Mapping[str, Value]) -> Verdict:
             return part
         parts.append(part)
     return _undecided(parts, APPLIES)
+
+
+def left_open(when: Mapping[str, Any], facts: Mapping[str, Value]) -> Mapping[str, Any] | None:
+    """What of a condition the facts leave open: without the parts that hold. None where the whole is silent already.
+
+    Facts that can still change are OPEN, so that nothing rests on them.
+    """
+    left: dict[str, Any] = {}
+    for name, content in when.items():
+        outcome = _part(name, content, facts).outcome
+        if outcome == SILENT:
+            return None
+        if outcome == UNKNOWN:
+            left[name] = _parts_left(content, facts) if name in ("all", "any") else content
+    return left
+
+
+def _parts_left(contents: Iterable[Mapping[str, Any]], facts: Mapping[str, Value]) -> list[Mapping[str, Any]]:
+    """Those that are open: neither silent nor decided for good."""
+    parts = (left_open(content, facts) for content in contents)
+    return [part for part in parts if part]
 
 
 def keys_of(when: Mapping[str, Any]) -> tuple[str, ...]:
@@ -99,6 +121,8 @@ def _undecided(parts: Sequence[Verdict], empty: str) -> Verdict:
 
 
 def _test(key: str, operator: str, operand: Any, fact: Value | None) -> Verdict:
+    if fact is OPEN:
+        return Verdict(UNKNOWN, because=(key,))
     if operator == "known":
         return Verdict(APPLIES if (fact is not None) == operand else SILENT, key, fact)
     holds = None if fact is None else OPERATORS[operator](key, fact, operand)
