@@ -59,6 +59,14 @@ class Fact(NamedTuple):
         return self.source == "assumed"
 
 
+class Unread(NamedTuple):
+    """A setting of a config that is not understood. source: `config:train.yaml:7`; why: the reason in words."""
+
+    key: str
+    source: str
+    why: Text
+
+
 class Facts(NamedTuple):
     """All facts of a case: for each key the one that wins, and those that lost against it."""
 
@@ -376,6 +384,8 @@ class Case(NamedTuple):
     origin: str | None = None  # the log or card it started from
     tried: tuple[str, ...] = ()  # rule ids that were applied and did not help
     unknown_answers: tuple[str, ...] = ()  # keys the person does not know
+    unread: tuple[Unread, ...] = ()  # of the configs given, what is not understood
+    configs: tuple[tuple[str, str], ...] = ()  # path and kind of each config that was read
     logs: tuple[Case, ...] = ()  # where several logs of the run were given: each as it was read, this one's last
 
     def know(self, new: Iterable[Fact]) -> Case:

@@ -24,10 +24,9 @@ from typing import Any, NamedTuple
 
 from oomdoctor import knowledge
 from oomdoctor.case import EMPTY, Value
+from oomdoctor.configs.mapping import in_range, word
 from oomdoctor.edits.modules import module_names
-from oomdoctor.units import version_key
 
-DEFAULT = "transformers"
 Settings = Mapping[str, Value]
 
 
@@ -42,15 +41,6 @@ class Saying(NamedTuple):
     lines: tuple[str, ...] = ()
     along: tuple[str, ...] = ()
     default: bool = False
-
-
-def chain(framework: str | None) -> tuple[str, ...]:
-    """The framework and those that it stands on. An unknown one is taken for transformers, the most common."""
-    frameworks = knowledge.load("frameworks")
-    also = {other: name for name, entry in frameworks.items() for other in entry.get("also", ())}
-    name = also.get(framework or "", framework or "")
-    name = name if name in frameworks else DEFAULT
-    return (name, *frameworks[name].get("stands_on", ()))
 
 
 def place_of(name: str, names: tuple[str, ...]) -> tuple[str, Mapping[str, Any]]:
@@ -112,30 +102,6 @@ def holds(way: Mapping[str, Any], settings: Settings, framework: str) -> bool:
 
 def _matches(wanted: Mapping[str, list[Any]], settings: Settings) -> bool:
     return all(word(settings.get(key)) in map(word, values) for key, values in wanted.items())
-
-
-def in_range(version: Value | None, wanted: str) -> bool | None:
-    """Whether a version lies in a range such as `>=4.45,<5.23`; None where the version is unknown."""
-    if version is None:
-        return None
-    return all(_compares(version_key(str(version)), part.strip()) for part in wanted.split(","))
-
-
-def _compares(version: tuple[int, ...], bound: str) -> bool:
-    if bound.startswith(">="):
-        return version >= version_key(bound[2:])
-    if bound.startswith("<"):
-        return version < version_key(bound[1:])
-    raise ValueError(f"no version range: {bound!r}")
-
-
-def word(value: Value | None) -> str:
-    """A value as it stands in the tables: true, false, none, 16, or names with spaces between."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, tuple):
-        return " ".join(value)
-    return "unknown" if value is None else str(value)
 
 
 def _said(way: Mapping[str, Any], value: Value, settings: Settings) -> Saying | None:

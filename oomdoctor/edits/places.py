@@ -16,7 +16,7 @@ from typing import Any
 
 from oomdoctor import knowledge
 from oomdoctor.case import EMPTY, Text, Value
-from oomdoctor.edits.frameworks import word
+from oomdoctor.configs.mapping import word
 
 WIDTH = 100
 

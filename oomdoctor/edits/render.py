@@ -8,7 +8,8 @@ from typing import Any
 
 from oomdoctor import knowledge
 from oomdoctor.case import EMPTY, Value
-from oomdoctor.edits.frameworks import DEFAULT, Saying, chain, holds, place_of, sayings, word
+from oomdoctor.configs.mapping import DEFAULT, chain, word
+from oomdoctor.edits.frameworks import Saying, holds, place_of, sayings
 from oomdoctor.edits.how import How
 from oomdoctor.edits.places import auto_class, file_of, text_of
 

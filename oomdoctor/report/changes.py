@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from oomdoctor import knowledge
 from oomdoctor.case import Case, Text, Value
-from oomdoctor.edits.frameworks import chain, sayings
+from oomdoctor.configs.mapping import chain
+from oomdoctor.edits.frameworks import sayings
 from oomdoctor.plan import Settings, Step
 from oomdoctor.report.basis import value_text
 from oomdoctor.report.page import Page

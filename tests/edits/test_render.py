@@ -6,7 +6,8 @@ import pytest
 import yaml
 
 from oomdoctor import knowledge
-from oomdoctor.edits.frameworks import chain, place_of
+from oomdoctor.configs.mapping import chain
+from oomdoctor.edits.frameworks import place_of
 from oomdoctor.edits.places import text_of, words_of
 from oomdoctor.edits.render import hows
 from oomdoctor.remedies.changes import apply

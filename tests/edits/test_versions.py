@@ -2,7 +2,7 @@
 
 import pytest
 
-from oomdoctor.edits.frameworks import in_range
+from oomdoctor.configs.mapping import in_range
 from oomdoctor.edits.render import hows
 
 CHECKPOINTING = ({"gradient_checkpointing": "full"}, {"gradient_checkpointing": "none"})

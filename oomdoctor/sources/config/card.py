@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 from oomdoctor import fields
 from oomdoctor.case import Fact, Facts, Text, UserError, Value
+from oomdoctor.configs.nodes import Items, Node, Pairs, Scalar, read_nodes, read_text
 from oomdoctor.fields import ALIASES, FIELDS
 from oomdoctor.sources.config.cardtext import SECTIONS, card_text
 from oomdoctor.sources.config.gpus import GpuProblem, gpu_facts
-from oomdoctor.sources.config.nodes import Items, Node, Pairs, Scalar, read_nodes, read_text
 
 __all__ = ["card_text", "read_card", "write_card"]
 

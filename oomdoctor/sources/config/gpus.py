@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from oomdoctor import fields
 from oomdoctor.case import Text, UserError, Value
+from oomdoctor.configs.nodes import Items, Node, Pairs, Scalar
 from oomdoctor.sources.cards import find_card
-from oomdoctor.sources.config.nodes import Items, Node, Pairs, Scalar
 from oomdoctor.units import MIB
 
 _TIMES = re.compile(r"(?P<count>\d{1,4})\s*[xX×*]\s*(?P<name>\S.*)")
