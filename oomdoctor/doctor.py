@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from oomdoctor import calibration, inference, machines
-from oomdoctor.case import SOURCES, Architecture, Case, Crash, Facts, Machine, Run, Text, UserError, Value
+from oomdoctor.case import SOURCES, Architecture, Case, Crash, Fact, Facts, Machine, Run, Text, UserError, Value
 from oomdoctor.diagnosis import GPU_KINDS, Diagnosis, Evidence, diagnose, foreign_bytes, request_fits
 from oomdoctor.fields import run_of
 from oomdoctor.ladder import make_plan, make_plans, with_edits
@@ -93,6 +93,16 @@ def read_card(path: str) -> Case:
     return Case(origin=path).know(facts_of_card(path))
 
 
+def with_configs(case: Case, arguments: Sequence[str], stated: Sequence[Fact] = ()) -> Case:
+    """The case with what configs of frameworks say of its run. stated: what wins over them. Raises UserError."""
+    if not arguments:
+        return case
+    from oomdoctor.sources.config.reader import read_configs
+
+    configs = read_configs(arguments, stated)
+    return case.know(configs.facts)._replace(unread=configs.unread, configs=configs.files)
+
+
 def not_an_oom(case: Case) -> Text:
     """What to say of a log without a memory failure, or with something that only looks like one."""
     crash = case.crash
@@ -115,7 +125,7 @@ def examine(case: Case, live: Machine | None = None, prefer: str = "ladder", wit
         bill=bill,
         missing=_missing(settings, architecture) if _priced(case) else (),
         usable_bytes=usable,
-        notes=(*notes, *_model_notes(case.facts, architecture)),
+        notes=(*notes, *_model_notes(case.facts, architecture), *_not_understood(case)),
         suggested=_suggested(case) if architecture is None and _priced(case) else (),
     )
     return _planned(findings, settings, pricing, prefer) if with_plan else findings
@@ -180,6 +190,19 @@ def _model_notes(facts: Facts, architecture: Architecture | None) -> tuple[Text,
         return (Text("texts/doctor.model_unknown", {"name": facts.get("model")}),)
     note = family_note(facts.values()) if architecture is not None else None
     return (note,) if note is not None else ()
+
+
+_UNREAD_MOST = 20  # settings that are named one by one
+
+
+def _not_understood(case: Case) -> tuple[Text, ...]:
+    """What the configs hold and nobody understood, each with its place."""
+    shown = tuple(
+        Text("texts/configs.not_understood", {"key": each.key, "where": each.source.partition(":")[2], "why": each.why})
+        for each in case.unread[:_UNREAD_MOST]
+    )
+    more = len(case.unread) - _UNREAD_MOST
+    return (*shown, Text("texts/configs.not_understood_more", {"count": more})) if more > 0 else shown
 
 
 def _completed(case: Case, live: Machine | None) -> tuple[Case, Architecture | None, tuple[Text, ...]]:

@@ -16,15 +16,15 @@ from oomdoctor.texts import LANGUAGES, render
 WITHOUT_EFFECT: Mapping[str, tuple[str, ...]] = {
     "bill": ("full", "prefer"),
     "plan": (),
-    "gpu": ("full", "prefer", "run", "set"),
-    "snapshot": ("full", "prefer", "run", "set"),
-    "lengths": ("full", "prefer", "run", "set"),
-    "dry-run": ("full", "prefer"),
+    "gpu": ("full", "prefer", "run", "set", "config", "gpus"),
+    "snapshot": ("full", "prefer", "run", "set", "config", "gpus"),
+    "lengths": ("full", "prefer", "run", "set", "config", "gpus"),
+    "dry-run": ("full", "prefer", "config"),
     "claims": ("full", "prefer"),
     "cards": ("full",),
     "resume": (),
-    "schema": ("full", "prefer", "run", "set"),
-    "rules": ("full", "prefer", "run", "set"),
+    "schema": ("full", "prefer", "run", "set", "config", "gpus"),
+    "rules": ("full", "prefer", "run", "set", "config", "gpus"),
 }
 COMMANDS = tuple(WITHOUT_EFFECT)
 _ONCE = ("--run",)
@@ -53,7 +53,10 @@ def parse(arguments: Sequence[str], lang: str) -> argparse.Namespace:
     asks_help = {"-h", "--help"} & set(arguments)
     named = [name for name in COMMANDS if asks_help or name in arguments]  # each one's options take time to set up
     chosen = _parser(lang, named).parse_args(arguments)
-    chosen.set = [*chosen.set, *vars(chosen).pop("set_after", [])]
+    for name in ("set", "config"):
+        setattr(chosen, name, [*getattr(chosen, name), *vars(chosen).pop(f"{name}_after", [])])
+    if "cards" in chosen and not isinstance(chosen.cards, list):  # `plan` takes one
+        chosen.cards = [chosen.cards] if chosen.cards is not None else []
     _check(chosen, arguments)
     return chosen
 
@@ -82,6 +85,9 @@ def _check_logs(chosen: argparse.Namespace) -> None:
 
     A command right after a log reads like a second log; a log of such a name is written as `./plan`.
     """
+    misplaced = next((name for name in chosen.config if name in COMMANDS), None)
+    if misplaced is not None and chosen.command is None:
+        raise UserError("--config", Text("texts/cli.config_before_command", {"command": misplaced}))
     logs = chosen.from_log or []
     if chosen.command == "claims":  # its figures may be those of a log's run
         return
@@ -122,7 +128,7 @@ def _arguments(command: argparse.ArgumentParser, name: str, words: Words) -> Non
         return
     command.add_argument("--from-log", default=argparse.SUPPRESS, help=argparse.SUPPRESS)  # refused, in plain words
     if name in ("bill", "plan", "cards"):
-        command.add_argument("cards", nargs="+" if name == "bill" else 1, metavar="CARD.yaml", help=words("card"))
+        command.add_argument("cards", nargs="*" if name == "bill" else "?", metavar="CARD.yaml", help=words("card"))
     if name == "dry-run":
         command.add_argument("target", metavar="CARD.yaml|script.py:step", help=words("dry_run_target"))
     if name == "snapshot":
@@ -150,5 +156,8 @@ def _common(words: Words, command: str | None = None) -> _Parser:
     add("lang", choices=LANGUAGES)
     add("prefer", choices=PREFERENCES)
     add("run", metavar="CARD.yaml")
-    add("set", metavar="KEY=VALUE", action="append", default=[], dest="set" if command is None else "set_after")
+    add("gpus", metavar="2x RTX 3090")
+    after = "" if command is None else "_after"  # what stands before the command counts too
+    add("config", metavar="FILE", action="extend", nargs="+", default=[], dest=f"config{after}")
+    add("set", metavar="KEY=VALUE", action="append", default=[], dest=f"set{after}")
     return parser

@@ -57,7 +57,12 @@ def _command(name: str | None) -> Callable[[Namespace, str], int]:
 def _stated(chosen: Namespace) -> list[Fact]:
     """What `--run` and `--set` say, in this order. Raises UserError, in a command that has no use for it as well."""
     card = doctor.read_card(chosen.run).facts.won.values() if chosen.run is not None else ()
-    return facts_of_settings(chosen.set, card)
+    facts = facts_of_settings(chosen.set, card)
+    if chosen.gpus is None:
+        return facts
+    from oomdoctor.sources.config.gpus import facts_of_option
+
+    return [*facts_of_option(chosen.gpus), *facts]
 
 
 def _say_unused(chosen: Namespace, lang: str) -> None:

@@ -6,6 +6,7 @@ from argparse import Namespace
 
 from oomdoctor import claims
 from oomdoctor.case import Case
+from oomdoctor.commands.common import known
 from oomdoctor.commands.consult import read_logs
 from oomdoctor.exits import DONE
 from oomdoctor.printing import console_of, print_json
@@ -29,5 +30,5 @@ def _run_of(chosen: Namespace, lang: str) -> Case:
     if chosen.from_log is not None:
         case = read_logs(chosen.from_log, chosen, lang)
     else:
-        case = claims.example() if chosen.run is None else Case(origin=chosen.run)
-    return claims.as_a_run(case.know(chosen.stated))
+        case = claims.example() if chosen.run is None and not chosen.config else Case(origin=chosen.run)
+    return claims.as_a_run(known(case, chosen))

@@ -6,7 +6,8 @@ import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from oomdoctor.case import Machine, Text, UserError
+from oomdoctor import doctor
+from oomdoctor.case import Case, Machine, Text, UserError
 from oomdoctor.doctor import Findings
 from oomdoctor.exits import DONE, LACKING, NOTHING_FITS
 
@@ -40,6 +41,24 @@ def port_of(chosen: Namespace, lang: str) -> Port | None:
     from oomdoctor.wizard.ports import choose_port
 
     return choose_port(os.environ, sys.stdin, sys.stdout, lang=lang, plain=chosen.plain)
+
+
+def known(case: Case, chosen: Namespace) -> Case:
+    """The case with what `--config`, `--run`, `--gpus` and `--set` say. Raises UserError."""
+    return doctor.with_configs(case, chosen.config, chosen.stated).know(chosen.stated)
+
+
+def subjects(chosen: Namespace) -> list[str]:
+    """What a command works on: its cards; without any, `--run` or the configs, which are one. Raises UserError where
+    there is nothing."""
+    if not chosen.cards and not chosen.config and chosen.run is None:
+        raise UserError(chosen.command, Text("texts/cli.no_card"), Text("texts/cli.see_help"))
+    return chosen.cards or [chosen.run or " ".join(chosen.config)]
+
+
+def case_of(subject: str, chosen: Namespace) -> Case:
+    """The case of one of them with all that is stated beside it. Raises UserError."""
+    return known(doctor.read_card(subject) if chosen.cards else Case(), chosen)
 
 
 def demand_bill(findings: Findings, card: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from oomdoctor import doctor, printing
 from oomdoctor.case import Case, Text, UserError
-from oomdoctor.commands.common import exit_code, live_machine, port_of
+from oomdoctor.commands.common import exit_code, known, live_machine, port_of
 from oomdoctor.doctor import Findings
 from oomdoctor.exits import DONE, INTERRUPTED, NO_OOM
 from oomdoctor.printing import console_of, print_findings, print_json
@@ -21,15 +21,16 @@ if TYPE_CHECKING:
 
 def run(chosen: Namespace, lang: str) -> int:
     """A case from the logs and what was stated of it. Raises UserError."""
-    if chosen.from_log is None and chosen.run is None and (chosen.json or chosen.no_input):
+    alone = chosen.from_log is None and chosen.run is None and not chosen.config
+    if alone and (chosen.json or chosen.no_input):
         raise UserError("oomdoctor", Text("texts/cli.nothing_to_read"), Text("texts/cli.see_help"))
-    case = (read_logs(chosen.from_log, chosen, lang) if chosen.from_log is not None else Case()).know(chosen.stated)
+    case = known(read_logs(chosen.from_log, chosen, lang) if chosen.from_log is not None else Case(), chosen)
     if _is_no_oom(case):
         return _report_no_oom(case, chosen, lang)
     port = port_of(chosen, lang)
     if port is not None:
         return wizard(case, chosen, port, lang)
-    if chosen.from_log is None and chosen.run is None:
+    if alone:
         raise UserError("oomdoctor", Text("texts/cli.no_terminal"), Text("texts/cli.see_help"))
     return report(case, chosen, lang)
 

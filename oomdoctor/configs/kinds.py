@@ -1,4 +1,4 @@
-"""What kind of file a config is, told by what stands in it. The kinds are data: rules/configs (entries with `marks`)."""
+"""What kind of file a config is, told by what stands in it. The kinds are data: entries of rules/configs with marks."""
 
 from __future__ import annotations
 

@@ -119,8 +119,9 @@ class _Tree:
 
     def written(self, event: Any, depth: int) -> Node:
         line = event.start_mark.line + 1
+        start, end = event.start_mark.index, event.end_mark.index
         if isinstance(event, self.scalar):
-            return Scalar(event.value, line, event.style in _QUOTES, event.start_mark.index, event.end_mark.index)
+            return Scalar(event.value, line, event.style in _QUOTES, start, end)
         inner: list[Node] = []
         while not isinstance(inside := self.next_event(), self.end):
             inner.append(self.node(inside, depth + 1))

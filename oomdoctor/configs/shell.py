@@ -17,7 +17,7 @@ _PIECE = re.compile(
 _VARIABLE = re.compile(r"\$(?:\{(\w+)(?::?-([^{}$]*))?\}|(\w+))")
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _CALCULATED = re.compile(r"\$\(|`|\$[^\w{]|\$\{")
-_BEFORE = frozenset({"export", "env", "exec", "nohup", "time", "sudo", "then", "do", "else", "if", "while", "{", "local"})
+_BEFORE = ("export", "env", "exec", "nohup", "time", "sudo", "then", "do", "else", "if", "while", "{", "local")
 _INSIDE = ("calculated", "single", "double", "escaped", "plain")
 _UNESCAPED = re.compile(r'\\(["\\$`])')
 _MOST_WORDS = 20_000  # of one script; commands of real ones have some hundred

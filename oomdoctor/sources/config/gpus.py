@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from oomdoctor import fields
-from oomdoctor.case import Text, UserError, Value
+from oomdoctor.case import Fact, Text, UserError, Value
 from oomdoctor.configs.nodes import Items, Node, Pairs, Scalar
 from oomdoctor.sources.cards import find_card
 from oomdoctor.units import MIB
@@ -21,6 +21,20 @@ class GpuProblem(ValueError):
     def __init__(self, text: Text, line: int | None = None) -> None:
         super().__init__(text.path)
         self.text, self.line = text, line
+
+
+def facts_of_option(text: str) -> list[Fact]:
+    """The facts of `--gpus "2x RTX 3090"`, `"RTX 4090, RTX 3090"` or `4`. Raises UserError."""
+    parts = [Scalar(part.strip(), 1) for part in text.split(",") if part.strip()]
+    try:
+        if not parts:
+            raise GpuProblem(Text("texts/card.gpus"))
+        facts = gpu_facts(parts[0] if len(parts) == 1 else Items(tuple(parts), 1))
+        if "gpus.name" in facts:
+            find_card(str(facts["gpus.name"]))  # a name that nobody knows is told here, with the ones like it
+    except (GpuProblem, fields.BadValue) as problem:
+        raise UserError(f"--gpus {text}", problem.text) from None
+    return [Fact(key, value, "set") for key, value in facts.items()]
 
 
 def gpu_facts(node: Node) -> dict[str, Value]:

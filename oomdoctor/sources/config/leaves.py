@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from oomdoctor.case import Text, UserError
-from oomdoctor.configs.nodes import Items, Node, Pairs, Scalar, read_nodes
+from oomdoctor.configs.nodes import Items, Node, Scalar, read_nodes
 
 _MOST = 20_000  # settings of one file with its aliases filled in; real ones have some hundred
 _NULLS = ("", "~", "null", "none")

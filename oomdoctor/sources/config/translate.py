@@ -70,9 +70,7 @@ def _single(leaf: Leaf, table: Table) -> Read:
     return Read(why=Text("texts/configs.unknown_key"))
 
 
-def _together(
-    leaves: Sequence[Leaf], table: Table, path: str, stated: set[str]
-) -> tuple[list[Fact], list[Unread]]:
+def _together(leaves: Sequence[Leaf], table: Table, path: str, stated: set[str]) -> tuple[list[Fact], list[Unread]]:
     """What settings say together, for run-card keys that nothing else states; and those that fit nothing."""
     present = {leaf.key: leaf for leaf in leaves if leaf.key not in table.reads}
     facts: list[Fact] = []
@@ -105,7 +103,9 @@ def _fitting_nothing(present: Mapping[str, Leaf], table: Table, path: str, used:
         leaf = present[name]
         if leaf.text is None or table.is_silent(name) or _text(leaf) in (*_OFF, *table.nothing):
             continue
-        why = Text("texts/configs.bad_value", {"value": leaf.shown()}) if leaf.known else Text("texts/configs.not_static")
+        why = (
+            Text("texts/configs.bad_value", {"value": leaf.shown()}) if leaf.known else Text("texts/configs.not_static")
+        )
         yield Unread(name, f"config:{path}:{leaf.line}", why)
 
 

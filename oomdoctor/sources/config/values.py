@@ -27,7 +27,7 @@ class Read(NamedTuple):
     """facts: of one setting. why: it is not understood, and this is the reason. file: kind and path of a config that it
     names."""
 
-    facts: Mapping[str, Value] = {}  # noqa: RUF012
+    facts: Mapping[str, Value] = {}
     why: Text | None = None
     file: tuple[str, str] | None = None
 
