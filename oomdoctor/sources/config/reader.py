@@ -79,9 +79,7 @@ def _followed(named: Named, config: Config, seen: set[str], unread: list[Unread]
 def _reading(config: Config) -> Reading:
     """The facts of one file by its kind."""
     if config.kind == PYTHON:
-        from oomdoctor.sources.config.script import read_script
-
-        return read_script(config)
+        raise UserError(config.path, Text("texts/configs.no_scripts"))
     if config.kind == SHELL:
         from oomdoctor.sources.config.shellscript import read_shell
 
