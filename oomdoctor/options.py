@@ -19,7 +19,7 @@ WITHOUT_EFFECT: Mapping[str, tuple[str, ...]] = {
     "gpu": ("full", "prefer", "run", "set", "config", "gpus"),
     "snapshot": ("full", "prefer", "run", "set", "config", "gpus"),
     "lengths": ("full", "prefer", "run", "set", "config", "gpus"),
-    "dry-run": ("full", "prefer", "config"),
+    "dry-run": ("full", "prefer"),
     "claims": ("full", "prefer"),
     "cards": ("full",),
     "resume": (),

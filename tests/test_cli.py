@@ -264,6 +264,10 @@ COMMON = (
     CARD,
     "--set",
     "packing=no",
+    "--config",
+    CARD,
+    "--gpus",
+    "RTX 3090",
 )
 
 

@@ -6,7 +6,7 @@ from argparse import Namespace
 
 from oomdoctor import doctor
 from oomdoctor.catalogue import offers
-from oomdoctor.commands.common import demand_bill
+from oomdoctor.commands.common import case_of, demand_bill, subjects
 from oomdoctor.exits import DONE
 from oomdoctor.printing import console_of, print_json, progress
 from oomdoctor.report.cards import cards_document, cards_section
@@ -14,8 +14,9 @@ from oomdoctor.report.cards import cards_document, cards_section
 
 def run(chosen: Namespace, lang: str) -> int:
     """Raises UserError (exit 4) for a run of which there is no bill."""
-    case, prefer = doctor.read_card(chosen.cards[0]).know(chosen.stated), chosen.prefer or "ladder"
-    demand_bill(doctor.examine(case, with_plan=False), chosen.cards[0])
+    card = subjects(chosen)[0]
+    case, prefer = case_of(card, chosen), chosen.prefer or "ladder"
+    demand_bill(doctor.examine(case, with_plan=False), card)
     with progress("texts/cards.progress", lang) as show:
         found = offers(case, prefer, lambda: show("planning"))
     if chosen.json:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from oomdoctor import printing
+from oomdoctor import doctor, printing
+from oomdoctor.case import Case
 from oomdoctor.exits import DONE
 from oomdoctor.printing import console_of, print_json
 
@@ -17,7 +18,8 @@ def run(chosen: Namespace, lang: str) -> int:
         if dryrun.is_script(chosen.target):
             found = dryrun.of_script(chosen.target, progress)
         else:
-            found = dryrun.of_card(chosen.target, chosen.stated, progress)
+            configs = doctor.with_configs(Case(), chosen.config, chosen.stated).facts.won.values()
+            found = dryrun.of_card(chosen.target, [*configs, *chosen.stated], progress)
     if chosen.json:
         from oomdoctor.report.dryrun_json import dry_run_document
 
