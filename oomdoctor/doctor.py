@@ -341,10 +341,11 @@ def _evidence(
     crash, fits = case.crash, bill is not None and usable is not None and bill.device.likely <= usable
     if architecture is None or not _priced(case) or (fits and crash is None):
         return evidence
-    run = _run(case.facts, settings)
+    static = bill.static if bill is not None and not fits else ()  # it only tells what makes a run impossible
+    if crash is None:
+        return evidence._replace(static=static)
     try:
-        static = () if fits else static_bytes(run, architecture)  # it only tells what makes a run impossible
-        tensors = _asked_for(crash, run, architecture) if crash else ()
+        tensors = _asked_for(crash, _run(case.facts, settings), architecture)
     except Missing:
         return evidence
     return evidence._replace(static=static, tensors=tensors)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from oomdoctor.case import Linear
 from oomdoctor.memory import attention, crossing, experts
 from oomdoctor.memory.job import Job
+from oomdoctor.memory.once import once
 from oomdoctor.memory.weights import linear_weights
 
 _MEAN_SAVES_INPUT = (2, 3)  # torch before it: `x.pow(2).mean()` keeps the square (pytorch#109876)
@@ -127,6 +128,7 @@ def _attention(job: Job) -> float:
     return attention.saved_per_token(job.arch, setting)
 
 
+@once
 def mlp_width(job: Job) -> int:
     """f, the numbers that one token makes in the middle of the MLP; of its experts' in all, if there are any."""
     return _dense_width(job) + _routed_width(job)
@@ -141,6 +143,7 @@ def _routed_width(job: Job) -> int:
     return sum(linear.inputs * active(job, linear) for linear in middle)
 
 
+@once
 def mlp_at_once(job: Job) -> int:
     """Those that are there at a time, spread over all tokens: where the MLP runs in tiles, one tile's.
 

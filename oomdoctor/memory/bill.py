@@ -8,7 +8,7 @@ from oomdoctor.case import Architecture, Run
 from oomdoctor.memory import items, loading, online, passing, resting, saving, sharding, trained
 from oomdoctor.memory.evaluation import evaluation
 from oomdoctor.memory.job import Job, job_of
-from oomdoctor.memory.lines import Bill, Line, PhaseBill, Range, total
+from oomdoctor.memory.lines import NOT_TORCH, Bill, Line, PhaseBill, Range, total
 from oomdoctor.memory.moments import Moment
 from oomdoctor.memory.peak import moments, step_of
 from oomdoctor.memory.step import Step
@@ -101,8 +101,7 @@ READ: tuple[str, ...] = (
 # dearer of what is usual. Leave a value that is only assumed out of the Run.
 DERIVED: tuple[str, ...] = ("framework", "trainable_dtype")
 _FIELDS = {"gpus.count": "gpu_count"}
-_NOT_TORCH = ("context", "nccl", "paged_states")  # nvidia-smi shows them, torch's allocator does not
-_NOT_ALLOCATED = (*_NOT_TORCH, "allocator_slack")
+_NOT_ALLOCATED = (*NOT_TORCH, "allocator_slack")
 
 
 class Missing(Exception):
@@ -117,22 +116,28 @@ def bill_of(run: Run, arch: Architecture) -> Bill:
     """The bill of one card. Raises Missing where a field of NEEDED is None."""
     job = needed(run, arch)
     phases = tuple(_inference(job) if run.task == "inference" else _training(job))
-    peak = max(phases, key=lambda phase: phase.total.likely)
+    totals = [phase.total for phase in phases]
+    device = max(totals, key=_likely)
     return Bill(
         phases=phases,
-        phase=peak.phase,
+        phase=phases[totals.index(device)].phase,
         allocated=_most(phases, _NOT_ALLOCATED),
-        reserved=_most(phases, _NOT_TORCH),
-        device=peak.total,
+        reserved=_most(phases, NOT_TORCH),
+        device=device,
         trainable_parameters=trained.trainable_parameters(job),
         parameters=job.counts.total,
+        static=_static(job),
     )
 
 
 def _most(phases: tuple[PhaseBill, ...], without: tuple[str, ...]) -> Range:
     """The most that any phase has of all lines but these: torch's counters are maxima over the whole run."""
-    sums = (total(line.size for line in phase.lines if line.key not in without) for phase in phases)
-    return max(sums, key=lambda size: size.likely)
+    sums = [total([line.size for line in phase.lines if line.key not in without]) for phase in phases]
+    return max(sums, key=_likely)
+
+
+def _likely(size: Range) -> int:
+    return size.likely
 
 
 def static_bytes(run: Run, arch: Architecture) -> tuple[Line, ...]:
@@ -140,7 +145,10 @@ def static_bytes(run: Run, arch: Architecture) -> tuple[Line, ...]:
 
     Raises Missing.
     """
-    job = needed(run, arch)
+    return _static(needed(run, arch))
+
+
+def _static(job: Job) -> tuple[Line, ...]:
     return resting.weights(job), items.gradients(job), items.states(job)
 
 
@@ -154,12 +162,13 @@ def needed(run: Run, arch: Architecture) -> Job:
 
 def _training(job: Job) -> Iterator[PhaseBill]:
     step = step_of(job)
-    loaded = (resting.weights(job), *resting.companions(job))
+    outside = items.outside(job)
+    loaded = (resting.weights(job), *resting.companions(job), *outside)
     lasting = (*loaded, items.states(job), *items.buffers(job))
-    arrived = _arriving(job, step)
+    arrived = _arriving(job, step, outside)
     yield arrived
     # FSDP gathers in streams of their own, which cannot use what loading has left in the default stream's pool.
-    floor = _most((arrived,), _NOT_TORCH).likely if job.run.parallelism == "fsdp" else 0
+    floor = _most((arrived,), NOT_TORCH).likely if job.run.parallelism == "fsdp" else 0
     if job.run.resume_from_checkpoint:
         yield _phase(job, step, (*loaded, items.states(job)), (saving.resuming(job),))
     if online.generates(job):
@@ -180,19 +189,19 @@ def _training(job: Job) -> Iterator[PhaseBill]:
         yield _phase(job, step, tuple(line for line in lasting if line.key != apart), kept)
 
 
-def _arriving(job: Job, step: Step) -> PhaseBill:
+def _arriving(job: Job, step: Step, outside: tuple[Line, ...]) -> PhaseBill:
     """The worst moment of loading, each with the weights that are there at it."""
     found = (
-        _phase(job, step, (resting.weights(at.job, at.share), *resting.companions(job)), (at.moment,))
+        _phase(job, step, (resting.weights(at.job, at.share), *resting.companions(job), *outside), (at.moment,))
         for at in loading.arrivals(job)
     )
     return max(found, key=lambda phase: phase.total.likely)
 
 
 def _inference(job: Job) -> Iterator[PhaseBill]:
-    step, loaded = step_of(job), (resting.weights(job),)
-    yield _arriving(job, step)
-    yield _phase(job, step, loaded, (passing.inference(job),))
+    step, outside = step_of(job), items.outside(job)
+    yield _arriving(job, step, outside)
+    yield _phase(job, step, (resting.weights(job), *outside), (passing.inference(job),))
 
 
 def _phase(
@@ -200,5 +209,5 @@ def _phase(
 ) -> PhaseBill:
     worst = max(candidates, key=lambda moment: moment.total)
     lines = (*lasting, *items.moving(job, step, worst))
-    lines = (*lines, *items.outside(job, worst, lines, floor))
-    return PhaseBill(worst.phase, tuple(line for line in lines if line.size.high > 0))
+    lines = (*lines, items.slack(job, worst, lines, floor))
+    return PhaseBill(worst.phase, tuple([line for line in lines if line.size.high > 0]))

@@ -15,7 +15,7 @@ from oomdoctor.memory import (
     without_backward,
 )
 from oomdoctor.memory.job import Job
-from oomdoctor.memory.lines import NOTHING, Line, Range, total
+from oomdoctor.memory.lines import NOT_TORCH, NOTHING, Line, Range
 from oomdoctor.memory.logits import in_words
 from oomdoctor.memory.moments import Moment
 from oomdoctor.memory.step import Step
@@ -108,25 +108,29 @@ def _collected(job: Job, moment: Moment) -> Line:
     return Line("collected_logits", size, without_backward.collected(job, batches.likely), origins.COLLECTED)
 
 
-def outside(job: Job, moment: Moment, others: tuple[Line, ...], floor: int = 0) -> tuple[Line, ...]:
-    """What the allocator reserves beyond, and what the process holds outside of it.
+def outside(job: Job) -> tuple[Line, ...]:
+    """What the process holds outside of the allocator."""
+    sizes = {"context": overhead.context(job), "nccl": overhead.communication(job)}
+    return tuple(_measured(key, size) for key, size in sizes.items() if size != NOTHING)
+
+
+def slack(job: Job, moment: Moment, others: tuple[Line, ...], floor: int = 0) -> Line:
+    """What the allocator reserves beyond all other lines.
 
     floor: bytes that loading has left reserved, of which streams of their own (FSDP's) can use nothing.
     """
-    sizes = {"context": overhead.context(job), "nccl": overhead.communication(job)}
-    apart = tuple(_measured(key, size) for key, size in sizes.items() if size != NOTHING)
-    used = total(line.size for line in (*others, *apart)).likely
+    used = sum([line.size.likely for line in others])
     fixed = moment.gradients + (moment.temporaries if moment.phase == "optimizer_step" else 0)
     unit = round(sharding.block_bytes(job, gathered=True)) if sharding.divides_weights(job) else 0
     batch = moment.total - fixed - moment.logits
     size, formula = overhead.slack(job, overhead.Traffic(moment.logits, batch, fixed, unit, used))
-    gathered = sharding.gathered_bytes(job)
-    allocated = total(line.size for line in others if line.key != "paged_states").likely
-    if floor + gathered - allocated > size.likely:
-        least = floor + gathered - allocated
+    gathered = sharding.gathered_bytes(job) if floor else 0
+    allocated = sum([line.size.likely for line in others if line.key not in NOT_TORCH]) if floor else 0
+    least = floor + gathered - allocated
+    if least > size.likely:
         formula = Text("texts/bill.slack_since_loading", {"floor": floor, "gathered": gathered, "used": allocated})
         size = Range(size.low, least, max(size.high, least))
-    return Line("allocator_slack", size, formula, origins.SLACK), *apart
+    return Line("allocator_slack", size, formula, origins.SLACK)
 
 
 def exact(key: str, size: int, formula: Text, source: Text) -> Line:

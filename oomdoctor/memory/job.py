@@ -22,8 +22,8 @@ _PEFT_TAKES_DTYPE, _PEFT_UPCASTS = (0, 6), (0, 12)  # adapters take the dtype of
 _FREEZE_LAYERS = 2  # LLaMA-Factory's freeze_trainable_layers
 
 
-class Job(NamedTuple):
-    """One card's share of a run. Letters are those of the formulas; all `*_bytes` are bytes per number.
+class _Decided(NamedTuple):
+    """The fields of a Job. Letters are those of the formulas; all `*_bytes` are bytes per number.
 
     loaded_bytes: W, weights that are not quantized. residual_bytes: R, the stream between the blocks.
     linear_bytes: E, what the linear layers put out. attention_bytes: queries, keys, values. length: tokens of one
@@ -56,6 +56,10 @@ class Job(NamedTuple):
     stacks: tuple[Job, ...] = ()  # the run as each stack before the model's own sees it
     source_batch: int = 0  # texts or sounds that the blocks attend to
     source_length: int = 0  # tokens of each
+
+
+class Job(_Decided):
+    """One card's share of a run, and what follows from it. Unlike a bare NamedTuple it can remember figures (once)."""
 
     @property
     def tokens(self) -> int:

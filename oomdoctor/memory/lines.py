@@ -41,14 +41,15 @@ class PhaseBill(NamedTuple):
 
     @property
     def total(self) -> Range:
-        return total(line.size for line in self.lines)
+        return total([line.size for line in self.lines])
 
 
 class Bill(NamedTuple):
     """Memory that one card of the run needs.
 
     phases: in the order they happen. phase: the one that peaks. allocated, reserved, device: the peak as
-    torch.cuda.max_memory_allocated, max_memory_reserved and nvidia-smi would show it.
+    torch.cuda.max_memory_allocated, max_memory_reserved and nvidia-smi would show it. static: weights, gradients and
+    optimizer states alone; below them nothing that concerns activations can help.
     """
 
     phases: tuple[PhaseBill, ...]
@@ -58,6 +59,7 @@ class Bill(NamedTuple):
     device: Range
     trainable_parameters: int
     parameters: int
+    static: tuple[Line, ...] = ()
 
     @property
     def lines(self) -> tuple[Line, ...]:
@@ -69,6 +71,8 @@ class Bill(NamedTuple):
         return sum(line.size.likely for line in self.lines if line.key == key)
 
 
+# Lines that nvidia-smi shows and torch's allocator does not.
+NOT_TORCH = ("context", "nccl", "paged_states")
 # Lines that come and go with the batch.
 MOVING = frozenset(
     {"activations", "logits", "temporaries", "quantization_temporaries", "cast_cache", "kv_cache", "collected_logits"}
@@ -110,4 +114,7 @@ def with_line(bill: Bill, line: Line) -> Bill:
 
 def total(sizes: Iterable[Range]) -> Range:
     """The sum of ranges, end by end."""
-    return Range(*map(sum, zip(NOTHING, *sizes, strict=True)))
+    low = likely = high = 0
+    for size in sizes:
+        low, likely, high = low + size.low, likely + size.likely, high + size.high
+    return Range(low, likely, high)

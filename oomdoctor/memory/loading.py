@@ -30,11 +30,12 @@ class Arrival(NamedTuple):
 
 def arrivals(job: Job) -> tuple[Arrival, ...]:
     """The moments of loading that may be its worst."""
-    bare = as_loaded(job)
     whole = whole_while_loading(job)
     temporaries = max(quantizing(job), merging(job), 0 if whole else dividing(job))
-    loaded = Arrival(bare, 1.0 if whole else None, Moment("L", "model_load", temporaries=temporaries))
     complete = Arrival(job, None, Moment("LA", "model_load", temporaries=upcasting(job)))
+    if not whole and not temporaries:  # then less is there than when all is
+        return (complete,)
+    loaded = Arrival(as_loaded(job), 1.0 if whole else None, Moment("L", "model_load", temporaries=temporaries))
     return (loaded, complete)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from oomdoctor.case import Linear
 from oomdoctor.memory.job import Job
+from oomdoctor.memory.once import once
 from oomdoctor.memory.weights import FOUR_BITS, PACKED, QUANTIZED_BYTES, Counts, linear_weights, norms_of_a_layer
 
 # reduce_bucket_size in elements: "auto" is hidden² (small), transformers' examples say 2e8, DeepSpeed's default is 5e8.
@@ -91,6 +92,7 @@ def block_bytes(job: Job, gathered: bool = False) -> float:
     return own + (job.adapters.adapters / layers * job.trained_bytes if job.adapters else 0)
 
 
+@once
 def gathered_bytes(job: Job) -> int:
     """Whole weights that a card has fetched at a time, beside its own share."""
     if not divides_weights(job):
@@ -143,12 +145,14 @@ def gathered_logits(job: Job) -> int:
     return (job.run.gpu_count or 1) * job.tokens * job.arch.vocab_size * job.linear_bytes
 
 
+@once
 def largest_linear(job: Job) -> Linear:
     """The largest single linear layer of a block; one without weights where a block has none."""
     layers = (linear for linear in job.arch.linears if not linear.fused)
     return max(layers, key=lambda linear: linear.inputs * linear.outputs, default=Linear("", 0, 0, ""))
 
 
+@once
 def block_linear_weights(job: Job) -> int:
     """Weights of all linear layers of one block."""
     return sum(linear_weights(linear) for linear in job.arch.linears if not linear.fused)

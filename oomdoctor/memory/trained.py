@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from oomdoctor.memory import low_rank, optimizer
 from oomdoctor.memory.job import Job
+from oomdoctor.memory.once import once
 from oomdoctor.memory.weights import layer_parameters
 
 
@@ -17,6 +18,7 @@ class Part(NamedTuple):
     tables: int = 0  # those of embedding tables among them
 
 
+@once
 def parts(job: Job) -> tuple[Part, ...]:
     """The trained parameters by dtype, none in inference.
 
@@ -27,6 +29,7 @@ def parts(job: Job) -> tuple[Part, ...]:
     return (*policy(job), *_value_model(job))
 
 
+@once
 def policy(job: Job) -> tuple[Part, ...]:
     """Those of the model itself, without PPO's value model."""
     if job.adapters:
@@ -52,11 +55,13 @@ def without_head(job: Job) -> int:
     return job.counts.total - job.counts.lm_head
 
 
+@once
 def trainable_parameters(job: Job) -> int:
     """Parameters that the optimizer sees."""
     return sum(part.parameters for part in parts(job))
 
 
+@once
 def gradients(job: Job) -> int:
     """Bytes of all gradients, undivided."""
     return weight_bytes(parts(job))
@@ -67,6 +72,7 @@ def weight_bytes(found: tuple[Part, ...]) -> int:
     return sum(part.parameters * part.bytes_each for part in found)
 
 
+@once
 def states(job: Job) -> int:
     """Bytes of all optimizer states, undivided; the fp32 master copy counts with them."""
     kind = kind_of(job)
@@ -93,6 +99,7 @@ def stepped_bytes(job: Job, part: Part) -> int:
     return 4 if job.master else part.bytes_each
 
 
+@once
 def workspace(job: Job) -> int:
     """Bytes alive only within the optimizer's step, undivided."""
     kind = kind_of(job)
@@ -119,6 +126,7 @@ def of_one_tensor(job: Job, numbers: int) -> int:
     return round(numbers * (optimizer.of(kind.workspace, number) + optimizer.of(kind.of_largest, number)))
 
 
+@once
 def largest_matrix(job: Job) -> int:
     """Numbers of the widest linear layer of a block; of all experts, where they are one parameter."""
     sizes = (linear.inputs * linear.outputs * (linear.count if linear.fused else 1) for linear in job.arch.linears)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 # What people had installed beside a torch of that minor version (PyPI release dates, within a month).
 _COMPANIONS: tuple[tuple[tuple[int, int], dict[str, tuple[int, int]]], ...] = (
@@ -51,6 +52,7 @@ def _companion(torch: Version | None, library: str) -> Version:
     return _TODAY[library]
 
 
+@lru_cache(maxsize=256)
 def _parse(text: str) -> Version | None:
     parts = text.split("+", maxsplit=1)[0].split(".")
     try:
