@@ -15,9 +15,10 @@ from oomdoctor.memory.created import tensors_of
 from oomdoctor.memory.lines import Bill, Line, scaled, with_line
 from oomdoctor.memory.tensors import Tensor, match
 from oomdoctor.memory.weights import parameters
-from oomdoctor.plan import Plan, Pricing, Settings
+from oomdoctor.plan import PREFERENCES, SHARDED, Plan, Pricing, Settings
 from oomdoctor.questions import Question, assumptions, open_questions, with_proposals
 from oomdoctor.remedies.rules import all_rules
+from oomdoctor.sharded import sharded_plan
 from oomdoctor.sources.model import architecture_for, family_note
 from oomdoctor.suggestions.suggestion import Suggestion
 from oomdoctor.units import GIB
@@ -153,9 +154,12 @@ def plan_alone(case: Case, prefer: str = "ladder") -> Findings:
     edits. Where this order leads nowhere, another may serve. Raises UserError as `examine` does."""
     case, settings, architecture, pricing, _ = set_out(case)
     findings = Findings(case, None, pricing.bill(settings), _missing(settings, architecture), pricing.usable(settings))
-    for order in dict.fromkeys((prefer, "ladder", "lossless", "fastest")):
-        if prefer == "lossless" != order:
-            break
+    spread = sharded_plan(all_rules(), settings, pricing) if prefer == SHARDED else None
+    if spread is not None:
+        return findings._replace(plan=spread)
+    for order in dict.fromkeys((prefer, *PREFERENCES)):
+        if order not in PREFERENCES or prefer == "lossless" != order:
+            continue
         plan = make_plan(all_rules(), settings, pricing, order)
         if plan.fits or findings.plan is None:
             findings = findings._replace(plan=plan)
@@ -242,7 +246,10 @@ def _planned(findings: Findings, settings: Settings, pricing: Pricing, prefer: s
     known = {**pricing.circumstances, **_verdicts(findings.diagnosis)}
     pricing = pricing._replace(circumstances=known)
     plans = make_plans(rules, settings, pricing)
-    plan = with_edits(plans.pop(prefer), {**known, **settings})
+    spread = sharded_plan(rules, settings, pricing)
+    if spread is not None:
+        plans[SHARDED] = spread
+    plan = with_edits(plans.pop(prefer if prefer in plans else PREFERENCES[0]), {**known, **settings})
     questions = open_questions(findings.case.facts, findings.missing, plan, settings, pricing)
     return findings._replace(
         plan=plan,

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from oomdoctor import __version__
 from oomdoctor.case import Text, UserError
-from oomdoctor.plan import PREFERENCES
+from oomdoctor.plan import PREFERENCES, SHARDED
 from oomdoctor.texts import LANGUAGES, render
 
 # Every command takes the common options. These change nothing in it, and it says so; what they say is checked anyway.
@@ -154,7 +154,7 @@ def _common(words: Words, command: str | None = None) -> _Parser:
     for flag in ("json", "no-input", "no-gpu", "plain", "full"):
         add(flag, action="store_true")
     add("lang", choices=LANGUAGES)
-    add("prefer", choices=PREFERENCES)
+    add("prefer", choices=(*PREFERENCES, SHARDED))
     add("run", metavar="CARD.yaml")
     add("gpus", metavar="2x RTX 3090")
     after = "" if command is None else "_after"  # what stands before the command counts too

@@ -12,6 +12,7 @@ from oomdoctor.memory.room import fits, needed_bytes
 from oomdoctor.remedies.rule import Rule
 
 PREFERENCES = ("ladder", "lossless", "fastest")
+SHARDED = "sharded"  # the fourth, for several cards: see oomdoctor.sharded
 
 Settings = Mapping[str, Value]
 
