@@ -148,10 +148,14 @@ class Architecture(NamedTuple):
     linears: tuple[Linear, ...]
     decoder_layer: str  # class name that FSDP wraps, such as LlamaDecoderLayer
     gated_mlp: bool = True
-    norm: str = "rmsnorm"  # rmsnorm | rmsnorm_fp32 (its weight is applied in fp32, as in Gemma) | layernorm
+    # rmsnorm | rmsnorm_fp32 (its weight is applied in fp32, as in Gemma) | rmsnorm_t5 | layernorm | layernorm_steps
+    # (written out in fp32, as in Cohere)
+    norm: str = "rmsnorm"
     norms_per_layer: int = 2
     norm_bias: bool = False
     qk_norm: bool = False
+    norms_read_alike: bool = False  # the norms of attention and MLP read the same stream (parallel residual)
+    wide_qk_norm: bool = False  # of queries and keys over all heads at once, not over each
     rotary: bool = True
     learned_positions: int = 0  # rows of a position table
     sliding_window: int = 0  # tokens; 0 = none
@@ -169,6 +173,8 @@ class Architecture(NamedTuple):
     soft_cap: bool = False  # attention logits are capped: fused kernels cannot be used
     sdpa: bool = True  # transformers has a fused kernel for it
     hidden_act: str = ""  # as config.json names it; `gelu_new` is written out in steps, each of which is saved
+    broadcast_keys: bool = False  # one head of keys serves all of queries without being told to SDPA
+    values_in_view: bool = True  # of a fused projection, all of which is kept with them
     softmax_fp32: bool = True  # eager attention takes its softmax in fp32, whatever the dtype it runs in
     softmax_keeps_dtype: bool = False  # not even autocast makes it fp32
     upcasts_logits: bool = True  # the model's own code computes the loss in fp32, whatever the dtype it runs in

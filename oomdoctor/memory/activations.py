@@ -53,7 +53,7 @@ def saved_by_block(job: Job) -> Saved:
     """What one block keeps when it runs without checkpointing (or is run again in backward)."""
     h = job.arch.hidden_size
     return Saved(
-        norms=job.arch.norms_per_layer * norm_per_token(job, h) + _qk_norms(job) + _rotary(job),
+        norms=job.arch.norms_per_layer * norm_per_token(job, h) - _read_alike(job) + _qk_norms(job) + _rotary(job),
         inputs=_linear_inputs(job),
         attention=_attention(job),
         mlp=_mlp(job),
@@ -80,17 +80,27 @@ def norm_per_token(job: Job, width: int) -> float:
     if job.arch.norm == "layernorm":
         kept = 4 if job.autocast else R  # autocast runs layer_norm in fp32
         return kept * width + 8
+    if job.arch.norm == "layernorm_steps":  # less its mean, twice: for the variance and for the root's product
+        return (2 * 4 + (4 if job.full else 0)) * width + 8
     square = 4 * width if job.torch < _MEAN_SAVES_INPUT else 0
     normalised = 4 if job.arch.norm == "rmsnorm_fp32" else R
     stream = R * width if job.arch.norm == "rmsnorm_t5" and R < 4 else 0  # it is scaled in its own dtype
     return 4 * width + 4 + square + stream + (normalised * width if job.full else 0)
 
 
+def _read_alike(job: Job) -> float:
+    """What two norms of one input keep once: it, unless autocast makes each of them a copy in fp32."""
+    copied = job.autocast and job.residual_bytes != 4
+    shared = job.arch.norms_read_alike and job.arch.norm == "layernorm" and not copied
+    return float(job.residual_bytes * job.arch.hidden_size) if shared else 0.0
+
+
 def _qk_norms(job: Job) -> float:
-    if not job.arch.qk_norm:
+    if not job.arch.qk_norm and not job.arch.wide_qk_norm:
         return 0.0
     a, k, d = job.arch.num_attention_heads, job.arch.num_key_value_heads, job.arch.head_dim
-    return (a + k) * (4 * d + 4 + (job.linear_bytes * d if job.full else 0))
+    roots = 4 * (2 if job.arch.wide_qk_norm else a + k)
+    return (a + k) * d * (4 + (job.linear_bytes if job.full else 0)) + roots
 
 
 def _rotary(job: Job) -> float:
@@ -124,7 +134,18 @@ def _bnb_inputs(job: Job) -> float:
 def _attention(job: Job) -> float:
     trained = job.full or any(linear.reads == "attn_out" for linear in _targets(job))
     copied = job.full and job.arch.output_copied
-    setting = attention.Setting(job.kernel, job.attention_bytes, job.length, job.autocast, trained, copied)
+    told = attention.told_of_groups(job.torch, job.transformers)
+    setting = attention.Setting(
+        kernel=job.kernel,
+        number_bytes=job.attention_bytes,
+        length=job.length,
+        autocast=job.autocast,
+        output_needed=trained,
+        output_copied=copied,
+        repeated=attention.repeats(job.run, job.arch, job.kernel, told, job.batch),
+        math_bytes=attention.math_bytes(job.attention_bytes, job.torch),
+        batch=job.batch,
+    )
     return attention.saved_per_token(job.arch, setting)
 
 
@@ -176,8 +197,9 @@ def _mlp_in_one(job: Job) -> float:
     if job.arch.gated_mlp:
         return job.arch.gate_keeps * E * f + product + routed
     if job.arch.hidden_act == "gelu_new" and job.run.framework is not None:
-        return 4.0 * E * f + product  # x, x/2, tanh, 1 + tanh
-    if job.arch.hidden_act in _BEFORE_ACTIVATION and not (job.arch.mlp_dropout and job.arch.hidden_dropout):
+        # x, x/2, tanh, 1 + tanh; autocast takes the power in fp32, and so all but half of x
+        return (3.0 * 4 + E if job.autocast else 4.0 * E) * f + product
+    if _before_activation(job):
         return float(max(E * f, product))
     return float(E * f + product)
 
@@ -208,12 +230,15 @@ def _adapter_inputs(job: Job, at_work: int) -> int:
     incoming = job.residual_bytes if not job.autocast else job.linear_bytes
     if incoming != at_work or job.trained_bytes != incoming:
         return sum(at_work * linear.inputs * active(job, linear) for linear in targets)  # a copy for each
-    shared = {
-        linear.reads: linear.inputs * active(job, linear)
-        for linear in targets
-        if linear.reads not in ("attn_out", "cross_out")
-    }
-    return at_work * sum(shared.values())  # attn_out is counted by attention
+    counted = {"attn_out", "cross_out", *(("mlp_mid",) if _before_activation(job) else ())}  # elsewhere
+    shared = {linear.reads: linear.inputs * active(job, linear) for linear in targets if linear.reads not in counted}
+    return at_work * sum(shared.values())
+
+
+def _before_activation(job: Job) -> bool:
+    """Whether the MLP keeps what its activation puts out, not what goes in."""
+    dropped = job.arch.mlp_dropout and job.arch.hidden_dropout  # the next layer reads a copy then
+    return not job.arch.gated_mlp and job.arch.hidden_act in _BEFORE_ACTIVATION and not dropped
 
 
 def _weight_copies(job: Job) -> int:

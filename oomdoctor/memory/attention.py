@@ -17,8 +17,10 @@ SCORE_WORKSPACE = 8  # bytes for each score that its softmax's backward needs: t
 _WIDEST_HEAD = 256  # of the flash kernels
 _AMPERE = 8.0  # compute capability below which there is no flash kernel, and none of any fused kind for bf16
 _BIAS_IN_SDPA = (5, 0)  # transformers: T5 hands its bias to SDPA; before, it had plain attention alone
-_GQA_IN_SDPA = (4, 54)  # transformers: keys and values are no longer repeated where there is no mask
+_GQA_IN_SDPA = (4, 54)  # transformers: keys and values are no longer repeated where there is no mask,
+_GQA_IN_FLASH = (2, 5)  # from this torch on
 _GQA_IN_EFFICIENT = (2, 14)  # torch: the memory-efficient kernel takes fewer key heads than query heads
+_MATH_UPCASTS = (2, 5)  # torch: the plain operators run in fp32 whatever they are given
 
 
 def kernel_of(run: Run, arch: Architecture, number_bytes: int, torch: Version, transformers: Version) -> str:
@@ -31,6 +33,8 @@ def kernel_of(run: Run, arch: Architecture, number_bytes: int, torch: Version, t
         return EAGER
     if wanted == "flash_attention_2" and not arch.position_bias:
         return FLASH
+    if arch.broadcast_keys:
+        return MATH
     capability = run.compute_capability or _AMPERE
     half = number_bytes == 2
     if half and run.torch_dtype != "float16" and run.mixed_precision != "fp16" and capability < _AMPERE:
@@ -41,14 +45,37 @@ def kernel_of(run: Run, arch: Architecture, number_bytes: int, torch: Version, t
         return MASKED
     if half and capability >= _AMPERE and arch.head_dim <= _WIDEST_HEAD:
         return FLASH
-    grouped = arch.num_key_value_heads < arch.num_attention_heads
-    if grouped and transformers >= _GQA_IN_SDPA and torch < _GQA_IN_EFFICIENT:
+    if grouped(arch) and transformers >= _GQA_IN_SDPA and torch < _GQA_IN_EFFICIENT:
         return MATH
     return EFFICIENT
 
 
 def _has_sdpa(arch: Architecture, transformers: Version) -> bool:
     return arch.sdpa and not arch.soft_cap and not (arch.position_bias and transformers < _BIAS_IN_SDPA)
+
+
+def grouped(arch: Architecture) -> bool:
+    """Fewer heads of keys and values than of queries."""
+    return arch.num_key_value_heads < arch.num_attention_heads
+
+
+def told_of_groups(torch: Version, transformers: Version) -> bool:
+    """Whether transformers tells SDPA of grouped heads (enable_gqa) instead of copying them; it does without a mask."""
+    return transformers >= _GQA_IN_SDPA and torch >= _GQA_IN_FLASH
+
+
+def repeats(run: Run, arch: Architecture, kernel: str, told: bool, batch: int) -> bool:
+    """Whether keys and values are copied for all heads of queries before this kernel (transformers' repeat_kv)."""
+    if not grouped(arch) or run.attn_implementation == "flash_attention_2":
+        return False
+    if arch.broadcast_keys:
+        return batch > 1  # a product over batch and heads at once needs them in one piece
+    return kernel in (EAGER, MASKED) or not told
+
+
+def math_bytes(number_bytes: int, torch: Version) -> int:
+    """Bytes of the numbers that the plain operators run in."""
+    return 4 if torch >= _MATH_UPCASTS else number_bytes
 
 
 def _needs_mask(run: Run, arch: Architecture) -> bool:
@@ -62,7 +89,8 @@ class Setting(NamedTuple):
     """What attention runs in. number_bytes: of queries; length: tokens of one sequence; autocast: softmax is then fp32.
 
     output_needed: the output projection needs its input (it is trained); the fused kernels keep it in any case.
-    output_copied: it reads a copy of theirs.
+    output_copied: it reads a copy of theirs. repeated: keys and values were copied for all heads. math_bytes: of the
+    numbers of plain operators. batch: sequences.
     """
 
     kernel: str
@@ -71,23 +99,50 @@ class Setting(NamedTuple):
     autocast: bool
     output_needed: bool
     output_copied: bool = False
+    repeated: bool = False
+    math_bytes: int = 4
+    batch: int = 1
 
 
 def saved_per_token(arch: Architecture, setting: Setting) -> float:
     """Bytes per token that one block's attention keeps: queries, keys, values, output and the kernel's own."""
     a, q, c, E, S = _letters(arch, setting)
-    kernel = setting.kernel
-    copy = _output_copy(arch, setting)
+    kernel, kept = setting.kernel, E * _fused_projection(arch, setting) + _output_copy(arch, setting)
+    keys = 2 * (q if setting.repeated else c)  # and values
     if kernel == FLASH:
-        return E * (2 * q + 2 * c) + 4 * a + copy  # log-sum-exp, fp32
+        return E * (2 * q + keys) + 4 * a + kept  # log-sum-exp, fp32
     if kernel in (EFFICIENT, BIASED):
-        return E * (2 * q + 2 * q) + 4 * a * _ceil32(S) / S + copy
+        return E * (2 * q + keys) + 4 * a * _ceil32(S) / S + kept
     if kernel == MASKED:
-        return E * (2 * q + 2 * q) + 4 * a * _ceil32(S) / S + E * S + copy  # an additive mask in each block
+        return E * (2 * q + keys) + 4 * a * _ceil32(S) / S + E * S + kept  # an additive mask in each block
     own = E * q if setting.output_needed else 0
     if kernel == MATH:
-        return 4 * (q + 2 * q) + own + 4 * a * S  # scaled queries, repeated keys and values, softmax
-    return E * (q + 2 * q) + own + _eager_scores(arch, setting) * a * S
+        return _math(arch, setting) + own + kept
+    return E * (q + keys) + own + _eager_scores(arch, setting) * a * S + kept
+
+
+def _math(arch: Architecture, setting: Setting) -> int:
+    """Scaled queries, keys and values (of all heads, or one for all), softmax, dropout's mask and output."""
+    a, q, c, _, S = _letters(arch, setting)
+    M, keys = setting.math_bytes, 2 * (c if arch.broadcast_keys and not setting.repeated else q)
+    return M * (q + keys) + (M + (1 + M if arch.attention_dropout else 0)) * a * S
+
+
+def _fused_projection(arch: Architecture, setting: Setting) -> int:
+    """Numbers of queries and keys, as they were before rotation, that lie in one tensor with the values.
+
+    The values are a view of what one projection puts out, so that all of it is kept, beside the rotated ones.
+    """
+    if not arch.rotary or not arch.values_in_view or setting.repeated or _copies_values(setting):
+        return 0
+    _, q, c, _, _ = _letters(arch, setting)
+    return q + c if any(linear.short == "qkv" for linear in arch.linears) else 0
+
+
+def _copies_values(setting: Setting) -> bool:
+    """Plain products take batch and heads in one piece, and may run in another dtype."""
+    plain = keeps_scores(setting.kernel)
+    return plain and (setting.batch > 1 or (setting.kernel == MATH and setting.math_bytes != setting.number_bytes))
 
 
 def _output_copy(arch: Architecture, setting: Setting) -> int:

@@ -33,7 +33,9 @@ def loss_of(job: Job) -> Loss:
 
 def logit_bytes(job: Job) -> int:
     """E of the output layer: bytes of each logit that it puts out."""
-    return job.linear_bytes if job.other_bytes != 4 or job.autocast else 4
+    if job.autocast:
+        return 2
+    return 4 if job.other_bytes == 4 else job.linear_bytes
 
 
 def compute_bytes(job: Job) -> int:

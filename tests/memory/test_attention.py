@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from oomdoctor.memory.activations import saved_by_block
 from oomdoctor.memory.job import job_of
+from oomdoctor.sources.architecture import architecture_of
 from tests.memory import llamas
 from tests.memory.runs import full, lora
 
@@ -45,3 +47,38 @@ def test_a_residual_stream_in_fp32_takes_attention_along() -> None:
 def test_preparing_a_gptq_model_casts_nothing() -> None:
     # PEFT leaves GPTQ models as they are (prepare_model_for_kbit_training, `is_gptq_quantized`).
     assert job_of(lora(quantization="gptq-int4", kbit_prepare=True, torch_dtype="float16"), GROUPED).residual_bytes == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "numbers"),  # bf16 numbers of keys and values for each token of Llama 3.1: 8 heads of 128, or all 32
+    [
+        ({}, 2 * 8 * 128),  # SDPA is told that keys are shared
+        ({"versions": {"transformers": "4.57.6", "torch": "2.8.0"}}, 2 * 8 * 128),
+        ({"versions": {"transformers": "4.46.3", "torch": "2.6.0"}}, 2 * 32 * 128),  # repeat_kv before SDPA
+        ({"versions": {"transformers": "4.57.6", "torch": "2.4.1"}}, 2 * 32 * 128),  # SDPA cannot be told
+        ({"versions": {"transformers": "4.46.3"}, "attn_implementation": "flash_attention_2"}, 2 * 8 * 128),
+    ],
+)
+def test_keys_and_values_are_kept_for_all_heads_where_they_are_repeated(changes: dict[str, Any], numbers: int) -> None:
+    job = job_of(full(**changes), GROUPED)
+    saved = saved_by_block(job)
+    queries_and_output, log_sums = 2 * 32 * 128, 4 * 32
+    assert saved.attention == 2 * (queries_and_output + numbers) + log_sums
+
+
+def test_falcon_broadcasts_one_head_of_keys_and_keeps_a_table_of_scores() -> None:
+    # Falcon-7B, one sequence of 1024: 71 heads of 64 and one of keys and of values; plain operators in fp32.
+    config = {"model_type": "falcon", "hidden_size": 4544, "num_hidden_layers": 32, "num_attention_heads": 71}
+    arch = architecture_of({**config, "vocab_size": 65024})
+    job = job_of(lora(max_length=1024, per_device_train_batch_size=1), arch)
+    assert job.kernel == "math"
+    kept = saved_by_block(job._replace(adapters=None, run=job.run._replace(method="full"))).attention
+    assert kept == 4 * (4544 + 2 * 64) + 2 * 4544 + 4 * 71 * 1024
+
+
+def test_values_that_are_a_view_keep_the_whole_projection() -> None:
+    # Pythia: queries and keys are rotated into new tensors, values stay in what query_key_value put out.
+    config = {"model_type": "gpt_neox", "hidden_size": 2048, "num_hidden_layers": 24, "num_attention_heads": 16}
+    arch = architecture_of({**config, "intermediate_size": 8192, "vocab_size": 50304})
+    saved = saved_by_block(job_of(full(per_device_train_batch_size=1), arch))
+    assert saved.attention == 2 * (3 * 2048 + 2 * 2048 + 2048) + 4 * 16
