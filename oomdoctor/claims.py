@@ -10,17 +10,14 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
-from oomdoctor import doctor, fields, knowledge
-from oomdoctor.case import Case, Fact, Facts, Text, UserError, Value
-from oomdoctor.exits import LACKING
+from oomdoctor import fields, knowledge
+from oomdoctor.case import Case, Text, UserError, Value
 from oomdoctor.memory.lines import Bill
+from oomdoctor.runs import bill_with, settings_of
 from oomdoctor.units import MIB
 
 VERDICTS = ("right", "conditional", "wrong", "outdated", "opinion")
-EXAMPLE = "example"  # the origin of the run that stands in for a person's own
 _EVIDENCE = ("ran", "read", "derived")  # kinds of evidence that stand for a sentence
-# What is kept of the assumptions about a run: they may have been worked out from its crash.
-_INFERRED = ("model", "max_length", "per_device_train_batch_size", "method", "lora.r")
 _ENOUGH = 0.6  # share of a question's pieces that a claim must have to be an answer
 _TOLD_APART = MIB  # bytes below which a line of two bills is called the same
 
@@ -115,22 +112,6 @@ def _letters(name: str) -> tuple[str, str]:
     return said, f"{name} {said} {' '.join(entry['truth'].values()).lower()}"
 
 
-def example() -> Case:
-    """The case of the example run, for who has given none."""
-    return Case(origin=EXAMPLE).know(_facts(knowledge.load("runs")["claims"], f"run:{EXAMPLE}"))
-
-
-def as_a_run(case: Case) -> Case:
-    """The run of a case, without its crash: a changed run is no longer what crashed. Raises UserError."""
-    findings = doctor.examine(case, with_plan=False)
-    if findings.missing:
-        keys = {"keys": findings.missing}
-        raise UserError(case.origin or "--run", Text("texts/cli.lacks", keys), Text("texts/cli.lacks_hint"), LACKING)
-    known = findings.case.facts.won
-    kept = {key: fact for key, fact in known.items() if not fact.assumed or key in _INFERRED}
-    return Case(facts=Facts(kept), origin=case.origin)
-
-
 def compared(claim: Claim, run: Case) -> Compared | None:
     """The two runs of a claim, priced. run: what as_a_run or example gave. None: the claim is not about memory.
 
@@ -138,31 +119,10 @@ def compared(claim: Claim, run: Case) -> Compared | None:
     """
     if claim.compare is None:
         return None
-    both, before, after = (_settings(claim.compare.get(side, {})) for side in ("both", "before", "after"))
-    bills = (_bill(run, {**both, **before}), _bill(run, {**both, **after}))
+    both, before, after = (settings_of(claim.compare.get(side, {})) for side in ("both", "before", "after"))
+    bills = (bill_with(run, {**both, **before}), bill_with(run, {**both, **after}))
     rows = tuple(_rows(claim.compare.get("lines", ()), bills))
     return Compared(both, before, after, bills, rows)
-
-
-def _settings(entry: Mapping[str, Any]) -> dict[str, Value]:
-    return {key: fields.parse(key, _as_text(value)) for key, value in entry.items()}
-
-
-def _as_text(value: Any) -> str | list[str]:
-    return [str(item) for item in value] if isinstance(value, list) else str(value)
-
-
-def _facts(entry: Mapping[str, Any], source: str) -> list[Fact]:
-    return [Fact(key, value, source) for key, value in _settings(entry).items()]
-
-
-def _bill(run: Case, settings: Mapping[str, Value]) -> Bill:
-    case = run.know(Fact(key, value, "answer") for key, value in settings.items())
-    findings = doctor.examine(case, with_plan=False)
-    if findings.bill is None:
-        keys = {"keys": findings.missing}
-        raise UserError(run.origin or "--run", Text("texts/cli.lacks", keys), Text("texts/cli.lacks_hint"), LACKING)
-    return findings.bill
 
 
 def _rows(lines: Sequence[str], bills: tuple[Bill, Bill]) -> list[Row]:

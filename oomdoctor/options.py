@@ -18,6 +18,7 @@ WITHOUT_EFFECT: Mapping[str, tuple[str, ...]] = {
     "plan": (),
     "gpu": ("full", "prefer", "run", "set", "config", "gpus"),
     "snapshot": ("full", "prefer", "run", "set", "config", "gpus"),
+    "learn": ("full", "prefer"),
     "lengths": ("full", "prefer", "run", "set", "config", "gpus"),
     "dry-run": ("full", "prefer"),
     "claims": ("full", "prefer"),
@@ -136,6 +137,8 @@ def _arguments(command: argparse.ArgumentParser, name: str, words: Words) -> Non
     if name == "lengths":
         command.add_argument("data", metavar="DATA", help=words("lengths"))
         command.add_argument("--tokenizer", metavar="FILE", help=words("tokenizer"))
+    if name == "learn":
+        command.add_argument("topic", nargs="*", metavar="LESSON|WORD", help=words("learn"))
     if name == "rules":
         command.add_argument("action", choices=("list", "show", "lint"), help=words("rules_action"))
         command.add_argument("target", nargs="?", metavar="ID|DIR", help=words("rules_target"))

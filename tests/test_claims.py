@@ -5,7 +5,7 @@ import re
 import pytest
 from rich.console import Console
 
-from oomdoctor import claims, knowledge
+from oomdoctor import claims, knowledge, runs
 from oomdoctor.case import UserError
 from oomdoctor.fields import facts_of_settings
 from oomdoctor.memory.room import needed_bytes
@@ -14,12 +14,12 @@ from oomdoctor.units import GIB
 from tests.program import document, oomdoctor
 
 CLAIMS = {claim.id: claim for claim in claims.all_claims()}
-EXAMPLE = claims.example()
+EXAMPLE = runs.example("llama2-7b-lora")
 RUNS = {
-    "example": claims.as_a_run(EXAMPLE),
-    "full": claims.as_a_run(EXAMPLE.know(facts_of_settings(["method=full", "torch_dtype=float32"]))),
-    "qlora": claims.as_a_run(EXAMPLE.know(facts_of_settings(["quantization=nf4-double", "kbit_prepare=true"]))),
-    "qwen": claims.as_a_run(EXAMPLE.know(facts_of_settings(["model=Qwen/Qwen2.5-0.5B", "lora.target_modules=q,v"]))),
+    "example": runs.as_a_run(EXAMPLE),
+    "full": runs.as_a_run(EXAMPLE.know(facts_of_settings(["method=full", "torch_dtype=float32"]))),
+    "qlora": runs.as_a_run(EXAMPLE.know(facts_of_settings(["quantization=nf4-double", "kbit_prepare=true"]))),
+    "qwen": runs.as_a_run(EXAMPLE.know(facts_of_settings(["model=Qwen/Qwen2.5-0.5B", "lora.target_modules=q,v"]))),
 }
 LLAMA_2_7B = 6_738_415_616  # parameters, as Meta's checkpoint has them
 RANK_8 = 4 * 8 * (4096 + 4096) * 32  # q, k, v and o of 32 layers

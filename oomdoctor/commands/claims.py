@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from oomdoctor import claims
+from oomdoctor import claims, runs
 from oomdoctor.case import Case
 from oomdoctor.commands.common import known
 from oomdoctor.commands.consult import read_logs
@@ -30,5 +30,6 @@ def _run_of(chosen: Namespace, lang: str) -> Case:
     if chosen.from_log is not None:
         case = read_logs(chosen.from_log, chosen, lang)
     else:
-        case = claims.example() if chosen.run is None and not chosen.config else Case(origin=chosen.run)
-    return claims.as_a_run(known(case, chosen))
+        nothing = chosen.run is None and not chosen.config
+        case = runs.example("llama2-7b-lora") if nothing else Case(origin=chosen.run)
+    return runs.as_a_run(known(case, chosen))

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from oomdoctor import __version__
 from oomdoctor.case import Case, Text, Value
-from oomdoctor.claims import EXAMPLE, Claim, Compared
+from oomdoctor.claims import Claim, Compared
 from oomdoctor.configs.mapping import word
 from oomdoctor.memory.room import needed_bytes
 from oomdoctor.report.document import SCHEMA, Document, bill_document, facts_document
 from oomdoctor.report.page import BAD, GOOD, NARROW, WARN, Page
+from oomdoctor.runs import EXAMPLE
 from oomdoctor.texts import render
 from oomdoctor.units import show_bytes
 
