@@ -276,9 +276,13 @@ def dequantized(step: Step, moment: Moment) -> Text:
 
 
 def cast(step: Step, moment: Moment) -> Text:
-    """Autocast's 16-bit copies of the blocks' weights, of all stacks that have run."""
+    """Autocast's 16-bit copies of the blocks' weights, of all stacks that have run, and in evaluation of the head's."""
     ran = step.job.stacks[: moment.stack] if moment.stack else (*step.job.stacks, step.job)
-    first, *others = [_cast(job) for job in ran if peak.own_casts(job)]
+    copies = [_cast(job) for job in ran if peak.own_casts(job)]
+    if moment.name == "EL" and peak.head_cast(step.job):
+        values = {"words": step.job.arch.vocab_size, "hidden": step.job.arch.hidden_size, "each": peak.HALF}
+        copies.append(Text("texts/bill.head_cast", values))
+    first, *others = copies
     for other in others:
         first = Text("texts/bill.sum", {"before": first, "more": other})
     return first
