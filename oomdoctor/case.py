@@ -274,6 +274,7 @@ class Run(NamedTuple):
     vllm_enable_sleep_mode: bool | None = None
     parallelism: str | None = None
     fsdp_version: int | None = None
+    fsdp_reshard_after_forward: bool | None = None  # false: blocks stay gathered from forward to backward
     fsdp_state_dict_type: str | None = None
     zero3_init_flag: bool | None = None  # the model is divided as it is made, not after
     resume_from_checkpoint: bool | None = None

@@ -97,6 +97,7 @@ FIELDS: Mapping[str, Field] = {
     "vllm_enable_sleep_mode": _FLAG,
     "parallelism": _choice("none", "dp", "ddp", "zero1", "zero2", "zero3", "fsdp", "device_map"),
     "fsdp_version": _COUNT,
+    "fsdp_reshard_after_forward": _FLAG,
     "fsdp_state_dict_type": _choice(
         "full_state_dict",
         "sharded_state_dict",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from oomdoctor.case import Architecture, Run
-from oomdoctor.memory import items, loading, online, passing, resting, saving, sharding, trained
+from oomdoctor.memory import around_training, exchange, items, loading, online, passing, resting, saving, trained
 from oomdoctor.memory.evaluation import evaluation
 from oomdoctor.memory.job import Job, job_of
 from oomdoctor.memory.lines import NOT_TORCH, Bill, Line, PhaseBill, Range, total
@@ -43,6 +43,7 @@ READ: tuple[str, ...] = (
     "bnb_4bit_quant_storage",
     "kbit_prepare",
     "fsdp_version",
+    "fsdp_reshard_after_forward",
     "fsdp_state_dict_type",
     "zero3_init_flag",
     "resume_from_checkpoint",
@@ -164,7 +165,7 @@ def _training(job: Job) -> Iterator[PhaseBill]:
     step = step_of(job)
     outside = items.outside(job)
     loaded = (resting.weights(job), *resting.companions(job), *outside)
-    lasting = (*loaded, items.states(job), *items.buffers(job))
+    lasting = (*loaded, items.states(job), items.workspace(job))
     arrived = _arriving(job, step, outside)
     yield arrived
     # FSDP gathers in streams of their own, which cannot use what loading has left in the default stream's pool.
@@ -184,9 +185,8 @@ def _training(job: Job) -> Iterator[PhaseBill]:
     if evaluating:
         yield _phase(job, step, lasting, evaluating)
     kept = saving.moments(job)
-    if kept:  # what a step gathers is not there then
-        apart = "communication" if sharding.divides_weights(job) else ""
-        yield _phase(job, step, tuple(line for line in lasting if line.key != apart), kept)
+    if kept:
+        yield _phase(job, step, lasting, kept)
 
 
 def _arriving(job: Job, step: Step, outside: tuple[Line, ...]) -> PhaseBill:
@@ -207,7 +207,10 @@ def _inference(job: Job) -> Iterator[PhaseBill]:
 def _phase(
     job: Job, step: Step, lasting: tuple[Line, ...], candidates: tuple[Moment, ...], floor: int = 0
 ) -> PhaseBill:
-    worst = max(candidates, key=lambda moment: moment.total)
+    worst = max((exchange.at(step, moment) for moment in candidates), key=lambda moment: moment.total)
     lines = (*lasting, *items.moving(job, step, worst))
+    exchanged = None if worst.phase in around_training.PHASES else exchange.line(job, worst)
+    if exchanged:
+        lines = (*lines, exchanged)
     lines = (*lines, items.slack(job, worst, lines, floor))
     return PhaseBill(worst.phase, tuple([line for line in lines if line.size.high > 0]))

@@ -55,6 +55,10 @@ def gradients(step: Step, moment: Moment) -> Text:
     """Those that are there at a moment: all, one alone, the output layer's, or all but the first block's."""
     if in_backward.applies(step.job):
         return _one_gradient(step.job, moment)
+    if moment.gradients == step.earlier != step.gradients:
+        return _parameters(step.trainable, step.earlier)  # FSDP without synchronisation
+    if moment.name in ("B5", "B6") and step.job.run.parallelism == "fsdp" and moment.gradients != step.gradients:
+        return Text("texts/bill.gradients_of_blocks", {"size": moment.gradients})
     if moment.name not in ("B5", "B6") and moment.gradients != step.gradients and not moment.stack:
         return _head(step.job, "head_gradient")
     whole = shared(_parameters(step.trainable, step.undivided), sharding.gradient_share(step.job))
@@ -217,32 +221,6 @@ def _in_flight(step: Step, moment: Moment) -> Text:
     if moment.name == "B3" or (moment.name == "B5" and not scores and 2 * mlp_at_once(job) > queries):
         return Text("texts/bill.in_mlp", {**values, "each": 2 * E})
     return without_backward.and_scores(job, Text("texts/bill.in_attention", values), job.tokens)
-
-
-def communication(job: Job) -> Text:
-    """What the cards exchange: buckets of gradients, gathered weights, collected logits."""
-    if job.run.parallelism == "ddp":
-        return Text("texts/bill.buckets_ddp", each_parameter(job, trained.gradients(job)).values)
-    if job.run.parallelism == "dp":
-        values = {"cards": job.run.gpu_count or 1, "tokens": job.tokens, "words": job.arch.vocab_size}
-        return Text("texts/bill.gathered_logits", {**values, "each": job.linear_bytes})
-    if job.run.parallelism == "fsdp":
-        count, block = sharding.BLOCKS_GATHERED, sharding.block_bytes(job, gathered=True)
-        return Text("texts/bill.gathered_blocks", {"root": sharding.root_bytes(job), "count": count, "block": block})
-    said = job.run.reduce_bucket_size
-    if job.zero_stage == 3 and not said:
-        found = Text("texts/bill.buckets_zero3", {"hidden": job.arch.hidden_size, "each": job.gradient_bytes})
-    else:
-        values = {"numbers": said or sharding.BUCKET_ELEMENTS[1], "each": job.gradient_bytes}
-        found = Text("texts/bill.buckets_zero", values)
-    return _and_gathered(job, found) if job.zero_stage == 3 else found
-
-
-def _and_gathered(job: Job, found: Text) -> Text:
-    live, whole = sharding.live_parameters(job), sharding.whole_bytes(job)
-    if whole <= live * job.loaded_bytes:
-        return Text("texts/bill.and_all_gathered", {"before": found, "size": whole})
-    return Text("texts/bill.and_live_parameters", {"before": found, "count": live, "each": job.loaded_bytes})
 
 
 def _widths(job: Job) -> dict[str, float]:

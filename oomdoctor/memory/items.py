@@ -21,6 +21,8 @@ from oomdoctor.memory.moments import Moment
 from oomdoctor.memory.step import Step
 from oomdoctor.units import MIB
 
+_ARRIVING = ("model_load", "resume_load")
+
 # How far each line that moves can be off: versions and details that no card names.
 _SPREAD = {
     "activations": (0.85, 1.15),
@@ -60,19 +62,17 @@ def gradients(job: Job) -> Line:
         formula = Text("texts/bill.one_gradient", {"count": numbers, "each": each})
         return exact("gradients", numbers * each, formula, origins.GRADIENTS)
     share, whole = sharding.gradient_share(job), trained.gradients(job)
+    waiting = sharding.accumulated_bytes(job, whole)
+    if waiting > whole * share:
+        return exact("gradients", waiting, formulas.each_parameter(job, waiting), origins.GRADIENTS)
     formula = formulas.shared(formulas.each_parameter(job, whole), share)
     return exact("gradients", round(whole * share), formula, origins.GRADIENTS)
 
 
-def buffers(job: Job) -> tuple[Line, ...]:
-    """What parallel training and the kernels keep from step to step."""
+def workspace(job: Job) -> Line:
+    """What the kernels keep from step to step."""
     work, formula = overhead.workspace(job)
-    workspace = exact("workspaces", work, formula, origins.CUBLAS)
-    gathered = sharding.gathered_bytes(job) + sharding.gathered_logits(job)
-    size = Range(*(size + gathered for size in sharding.bucket_bytes(job, trained.gradients(job))))
-    if size == NOTHING:
-        return (workspace,)
-    return Line("communication", size, formulas.communication(job), origins.of_communication(job)), workspace
+    return exact("workspaces", work, formula, origins.CUBLAS)
 
 
 def moving(job: Job, step: Step, moment: Moment) -> tuple[Line, ...]:
@@ -119,18 +119,35 @@ def slack(job: Job, moment: Moment, others: tuple[Line, ...], floor: int = 0) ->
 
     floor: bytes that loading has left reserved, of which streams of their own (FSDP's) can use nothing.
     """
-    used = sum([line.size.likely for line in others])
+    size, formula = _steady_slack(job, moment, sum([line.size.likely for line in others]))
+    if sharding.divides_weights(job) and moment.phase not in _ARRIVING:
+        allocated = sum([line.size.likely for line in others if line.key not in NOT_TORCH])
+        size, formula = _in_own_streams(job, moment, (size, formula), floor + moment.gathered - allocated)
+    return Line("allocator_slack", size, formula, origins.SLACK)
+
+
+def _steady_slack(job: Job, moment: Moment, used: int) -> tuple[Range, Text]:
     fixed = moment.gradients + (moment.temporaries if moment.phase == "optimizer_step" else 0)
     unit = round(sharding.block_bytes(job, gathered=True)) if sharding.divides_weights(job) else 0
-    batch = moment.total - fixed - moment.logits
-    size, formula = overhead.slack(job, overhead.Traffic(moment.logits, batch, fixed, unit, used))
-    gathered = sharding.gathered_bytes(job) if floor else 0
-    allocated = sum([line.size.likely for line in others if line.key not in NOT_TORCH]) if floor else 0
-    least = floor + gathered - allocated
-    if least > size.likely:
-        formula = Text("texts/bill.slack_since_loading", {"floor": floor, "gathered": gathered, "used": allocated})
-        size = Range(size.low, least, max(size.high, least))
-    return Line("allocator_slack", size, formula, origins.SLACK)
+    batch = moment.total - fixed - moment.logits - moment.gathered - moment.reducing
+    return overhead.slack(job, overhead.Traffic(moment.logits, batch, fixed, unit, used))
+
+
+def _in_own_streams(job: Job, moment: Moment, slack: tuple[Range, Text], unused: int) -> tuple[Range, Text]:
+    """Slack with what was gathered before and stays cached: its streams have pools of their own.
+
+    unused: of what loading left in the default stream's pool, the bytes that nothing is in now; 0 or less if none.
+    """
+    size, formula = slack
+    cached = max(0, sharding.gathered_bytes(job) - moment.gathered)
+    if cached:
+        size = Range(size.low, size.likely + cached, size.high + cached)
+        formula = Text("texts/bill.and_cached", {"before": formula, "size": cached})
+    least = unused + cached
+    if least <= size.likely:
+        return size, formula
+    formula = Text("texts/bill.slack_since_loading", {"unused": unused, "cached": cached})
+    return Range(size.low, least, max(size.high, least)), formula
 
 
 def exact(key: str, size: int, formula: Text, source: Text) -> Line:

@@ -17,6 +17,8 @@ class Moment(NamedTuple):
     dequantized: int = 0
     cast: int = 0
     kv_cache: int = 0
+    gathered: int = 0  # weights of other cards
+    reducing: int = 0  # gradients on their way to other cards
     collected: int = 0  # predictions kept for the metrics of an evaluation
     tokens: int = 0  # of a pass that keeps nothing for backward
     sequences: int = 0  # that are generated
@@ -28,4 +30,4 @@ class Moment(NamedTuple):
     def total(self) -> int:
         """All of it."""
         kept = self.activations + self.logits + self.gradients + self.kv_cache + self.collected
-        return kept + self.temporaries + self.dequantized + self.cast
+        return kept + self.gathered + self.reducing + self.temporaries + self.dequantized + self.cast

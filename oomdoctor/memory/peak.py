@@ -41,7 +41,7 @@ def step_of(job: Job) -> Step:
         trainable=trained.trainable_parameters(job),
         undivided=undivided,
         gradients=gradients,
-        earlier=gradients if stay else 0,
+        earlier=sharding.accumulated_bytes(job, undivided) or (gradients if stay else 0),
         dequantized=_dequantized(job),
         cast=cast_cache(job) if job.checkpointing == "full" else 0,
         stacks=tuple(step_of(stack) for stack in job.stacks),
@@ -156,7 +156,8 @@ def _forward_of_stack(step: Step) -> tuple[Moment, ...]:
 def _backward_of_stack(step: Step) -> tuple[Moment, ...]:
     job, arch, T = step.job, step.job.arch, step.job.tokens
     h, q, E, R = arch.hidden_size, arch.num_attention_heads * arch.head_dim, job.linear_bytes, job.residual_bytes
-    head = arch.vocab_size * h * job.gradient_bytes if job.trains_the_head else 0
+    divided = job.run.parallelism == "fsdp"  # its whole gradients are on their way to other cards: see exchange
+    head = arch.vocab_size * h * job.gradient_bytes if job.trains_the_head and not divided else 0
     mlp = T * (R * h + 2 * E * mlp_at_once(job)) + experts.merged_gradient(job)
     scores = attention.score_workspace(arch, job.kernel, T, job.length)
     freed = round(T * (step.block.mlp + step.block.norms / 2 + 2 * job.attention_bytes * q)) if scores else 0
@@ -165,6 +166,7 @@ def _backward_of_stack(step: Step) -> tuple[Moment, ...]:
     first = (R * h * T if step.again else 0) + step.block.total(T)
     almost = max(step.earlier, round(step.gradients * before_the_first_block(job)))
     lm_head = max(step.earlier, min(head, step.gradients))
+    whole = max(step.earlier, step.gradients)
     kept_logits = E * arch.vocab_size * T if step.loss.kept else 0
     return (
         Moment("B0", "backward", step.kept + step.tail, step.loss.backward, step.earlier),
@@ -172,7 +174,7 @@ def _backward_of_stack(step: Step) -> tuple[Moment, ...]:
         Moment("B3", "backward", rest, 0, lm_head, mlp, step.dequantized),
         Moment("B4", "backward", rest - freed, 0, lm_head, softmax, step.dequantized, freed=freed),
         Moment("B5", "backward", first - freed, 0, almost, in_first, step.dequantized, freed=freed),
-        Moment("B6", "backward", R * h * T, 0, step.gradients, 2 * head if shares_table(job) else 0),
+        Moment("B6", "backward", R * h * T, 0, whole, 2 * head if shares_table(job) else 0),
     )
 
 

@@ -57,9 +57,21 @@ def gradient_share(job: Job) -> float:
         return block_share(job)
     if job.run.offload in ("params", "optimizer") and job.shards_something:
         return 0.0
-    if job.run.parallelism == "fsdp" and _keeps_gradients_whole(job):
-        return 1.0
     return 1 / job.shards if job.zero_stage >= 2 or job.run.parallelism == "fsdp" else 1.0
+
+
+def accumulated_bytes(job: Job, undivided: int) -> int:
+    """Gradients of the micro-batches before that FSDP keeps whole on each card; 0 where it divides them each time."""
+    offloaded = job.run.offload in ("params", "optimizer")
+    if job.run.parallelism != "fsdp" or offloaded or not _keeps_gradients_whole(job):
+        return 0
+    return undivided * reduced_bytes(job) // max(1, job.gradient_bytes)
+
+
+def reduced_bytes(job: Job) -> int:
+    """Bytes of each gradient that FSDP has whole: in the 16-bit dtype that its mixed precision reduces in."""
+    mixed = job.run.mixed_precision not in (None, "no")
+    return min(2, job.gradient_bytes) if mixed else job.gradient_bytes
 
 
 def _keeps_gradients_whole(job: Job) -> bool:
@@ -108,8 +120,13 @@ def live_parameters(job: Job) -> int:
 
 
 def root_bytes(job: Job, gathered: bool = True) -> int:
-    """What FSDP's outermost unit holds: embedding, last norm, lm_head; gathered from forward to the end of backward."""
-    return (job.counts.total - _in_blocks(job.counts, job)) * job.rest(gathered)
+    """What FSDP's outermost unit holds, gathered from forward to the end of backward."""
+    return root_numbers(job) * job.rest(gathered)
+
+
+def root_numbers(job: Job) -> int:
+    """Parameters of FSDP's outermost unit: embedding, last norm, lm_head. Other stacks have blocks of their own."""
+    return job.counts.total - job.counts.stacks - _in_blocks(job.counts, job)
 
 
 def _in_blocks(found: Counts, job: Job) -> int:
@@ -118,7 +135,8 @@ def _in_blocks(found: Counts, job: Job) -> int:
 
 def whole_bytes(job: Job) -> float:
     """All weights as the forward pass uses them."""
-    return job.arch.num_hidden_layers * block_bytes(job, gathered=True) + root_bytes(job)
+    others = job.counts.stacks * job.rest(True)
+    return job.arch.num_hidden_layers * block_bytes(job, gathered=True) + root_bytes(job) + others
 
 
 def bucket_bytes(job: Job, gradients: int) -> tuple[int, int, int]:

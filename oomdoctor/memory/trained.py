@@ -126,6 +126,13 @@ def of_one_tensor(job: Job, numbers: int) -> int:
     return round(numbers * (optimizer.of(kind.workspace, number) + optimizer.of(kind.of_largest, number)))
 
 
+def numbers_of_a_block(job: Job) -> int:
+    """Trained numbers of one block."""
+    if job.adapters:
+        return job.adapters.adapters // max(1, job.arch.num_hidden_layers)
+    return layer_parameters(job.arch)
+
+
 @once
 def largest_matrix(job: Job) -> int:
     """Numbers of the widest linear layer of a block; of all experts, where they are one parameter."""
