@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from oomdoctor.case import Text
+from oomdoctor.edits.gaps import obstacle
 from oomdoctor.edits.render import hows
 from oomdoctor.fields import FIELDS
 from oomdoctor.plan import PREFERENCES, Plan, Pricing, Settings, Skip, Step
@@ -151,6 +152,9 @@ def _take(rule: Rule, plan: Plan, facts: Settings, pricing: Pricing) -> Plan:
     outcome = worked_out(rule, plan.settings, facts, pricing.fits)
     if outcome.applied is None:
         return _without(plan, rule, outcome.forbidden)
+    unsayable = obstacle(outcome.applied.change, facts)
+    if unsayable is not None:
+        return _without(plan, rule, unsayable)
     step = step_of(honest(outcome.applied, plan.settings, pricing), plan.settings, pricing, outcome.mended)
     reason = useless(step, plan.settings, pricing)
     return _with_step(plan, step) if reason is None else _without(plan, rule, reason)

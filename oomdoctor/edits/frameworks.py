@@ -10,30 +10,35 @@ A framework's entry holds
   ({package: range}), only `when` or not (`unless`) other keys have one of the values listed. `if_unknown` marks the
   way to take while the version is unknown. `with` names keys to write along. `convert`: `modules` gives PEFT's names
   of layers, `commas` the same in one string. `default`: what the framework takes without being told, which need not be
-  said where nothing else was set.
+  said where nothing else was set; `everywhere`: all releases so far take this spelling, also those that have a newer.
+  A way without any setting (`{}`) says that the framework does it by itself. `note` ({en, zh}) is told with the edit;
+  cannot: for each key that the framework has no way to say, a list of reasons, {en, zh} with what to do instead; each
+  may be for some `values`, `versions` and settings (`when`, `unless`) only. See `oomdoctor.edits.gaps`.
 A place may have `command: any`, or `command: named`: where the log shows the script's command (the fact `log.command`),
 what belongs there is written as its flags, in place `command_line`; with `named` only those flags that the command had
 (the facts `log.option.KEY`).
-Of several ways with the same place the first that holds is taken.
+Of several ways with the same place the first that holds is taken, see `oomdoctor.edits.choice`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from oomdoctor import knowledge
-from oomdoctor.case import EMPTY, Value
-from oomdoctor.configs.mapping import in_range, word
+from oomdoctor.case import EMPTY, Text, Value
+from oomdoctor.configs.mapping import word
+from oomdoctor.edits.choice import Choice, Settings, choose, suits
 from oomdoctor.edits.modules import module_names
-
-Settings = Mapping[str, Value]
+from oomdoctor.edits.versions import Ranges, all_hold, ranges_of
 
 
 class Saying(NamedTuple):
     """One run-card setting in a framework's words: settings and lines at a place.
 
-    along: keys to write with it; default: the framework would take this value by itself.
+    along: keys to write with it; default: the framework would take this value by itself. ranges: where the version is
+    unknown and decides, those that take this spelling; others: the spellings of other versions. note: what a person
+    has to know with it.
     """
 
     place: str
@@ -41,6 +46,14 @@ class Saying(NamedTuple):
     lines: tuple[str, ...] = ()
     along: tuple[str, ...] = ()
     default: bool = False
+    ranges: Ranges = EMPTY
+    others: tuple[Saying, ...] = ()
+    note: Text | None = None
+
+
+def is_told(saying: Saying) -> bool:
+    """Whether there is something to change; not where the framework does so by itself."""
+    return bool(saying.settings or saying.lines or saying.note)
 
 
 def place_of(name: str, names: tuple[str, ...]) -> tuple[str, Mapping[str, Any]]:
@@ -54,27 +67,70 @@ def place_of(name: str, names: tuple[str, ...]) -> tuple[str, Mapping[str, Any]]
 
 
 def sayings(key: str, value: Value, settings: Settings, names: tuple[str, ...]) -> tuple[Saying, ...]:
-    """How the first framework of the chain that knows it says `key = value`. Empty where none does.
+    """How the first framework of the chain that knows it says `key = value`. Empty where none does, or where one that
+    comes first states that it cannot.
 
     A way whose place this chain does not have (a Trainer's arguments, in a loop of one's own) is left out.
     """
-    frameworks = knowledge.load("frameworks")
-    places = {place for name in names for place in frameworks[name].get("places", {})}
     for framework in names:
-        ways = [way for way in frameworks[framework].get("keys", {}).get(key, ()) if way["place"] in places]
-        found = tuple(_first_of_each_place(ways, value, settings, framework))
+        choices = choose(ways_of(key, value, settings, framework, names), "place", settings, framework)
+        found = [_chosen(choice, key, value, settings, framework) for choice in choices]
         if found:
             return tuple(_where_it_was_typed(saying, key, value, settings, names) for saying in found)
+        if cannot(key, value, settings, framework) is not None:
+            break
     return ()
 
 
-def _first_of_each_place(ways: Any, value: Value, settings: Settings, framework: str) -> Iterator[Saying]:
-    taken: set[str] = set()
-    for way in ways:
-        saying = _said(way, value, settings) if way["place"] not in taken and holds(way, settings, framework) else None
-        if saying is not None:
-            taken.add(saying.place)
-            yield saying
+def cannot(key: str, value: Value, settings: Settings, framework: str) -> Text | None:
+    """The reason that the mapping gives for what a framework has no way to say."""
+    entries = knowledge.load("frameworks")[framework].get("cannot", {}).get(key, ())
+    for number, entry in enumerate(entries):
+        is_meant = "values" not in entry or word(value) in map(word, entry["values"])
+        if is_meant and suits(entry, settings) and all_hold(ranges_of(entry, framework), settings):
+            return Text(f"frameworks/{framework}/cannot/{key}/{number}")
+    return None
+
+
+def refused(key: str, value: Value, settings: Settings, names: tuple[str, ...]) -> Ranges | None:
+    """The versions that have a way to say `key = value`, where the run's versions have none; None if none ever had."""
+    for framework in names:
+        for way in ways_of(key, value, settings, framework, names):
+            ranges = ranges_of(way, framework)
+            if suits(way, settings) and all_hold(ranges, settings) is False:
+                return ranges
+        if cannot(key, value, settings, framework) is not None:
+            break
+    return None
+
+
+def ways_of(
+    key: str, value: Value, settings: Settings, framework: str, names: tuple[str, ...]
+) -> list[Mapping[str, Any]]:
+    """The ways of one framework to say `key = value` at a place that the chain has, whatever they ask for."""
+    frameworks = knowledge.load("frameworks")
+    places = {place for name in names for place in frameworks[name].get("places", {})}
+    ways = frameworks[framework].get("keys", {}).get(key, ())
+    return [way for way in ways if way["place"] in places and _said(way, value, settings) is not None]
+
+
+def _chosen(choice: Choice, key: str, value: Value, settings: Settings, framework: str) -> Saying:
+    saying = _saying(choice.way, value, settings, framework, choice.open)
+    others = tuple(_saying(way, value, settings, framework, True) for way in choice.others)
+    return saying._replace(others=others, note=_note(choice.way, key, settings, framework))
+
+
+def _note(way: Mapping[str, Any], key: str, settings: Settings, framework: str) -> Text | None:
+    if "note" not in way:
+        return None
+    number = knowledge.load("frameworks")[framework]["keys"][key].index(way)
+    return Text(f"frameworks/{framework}/keys/{key}/{number}/note", dict(settings))
+
+
+def _saying(way: Mapping[str, Any], value: Value, settings: Settings, framework: str, is_open: bool) -> Saying:
+    saying = _said(way, value, settings)
+    assert saying is not None  # ways_of keeps no other
+    return saying._replace(ranges=ranges_of(way, framework)) if is_open else saying
 
 
 def _where_it_was_typed(saying: Saying, key: str, value: Value, settings: Settings, names: tuple[str, ...]) -> Saying:
@@ -83,25 +139,11 @@ def _where_it_was_typed(saying: Saying, key: str, value: Value, settings: Settin
     if settings.get("log.command") is None or saying.lines or place.get("command") not in ("any", "named"):
         return saying
     if option is not None and isinstance(value, (int, float)) and not isinstance(value, bool):
-        return saying._replace(place="command_line", settings={str(option): value})
-    return saying if place["command"] == "named" else saying._replace(place="command_line")
-
-
-def holds(way: Mapping[str, Any], settings: Settings, framework: str) -> bool:
-    """Whether a way is to be taken: its versions, and the other settings that it asks for."""
-    if not _matches(way.get("when", {}), settings):
-        return False
-    if "unless" in way and _matches(way["unless"], settings):
-        return False
-    versions = way.get("versions", {})
-    if isinstance(versions, str):
-        versions = {framework: versions}
-    known = [in_range(settings.get(f"versions.{package}"), wanted) for package, wanted in versions.items()]
-    return False not in known and (None not in known or bool(way.get("if_unknown")))
-
-
-def _matches(wanted: Mapping[str, list[Any]], settings: Settings) -> bool:
-    return all(word(settings.get(key)) in map(word, values) for key, values in wanted.items())
+        return Saying("command_line", {str(option): value})
+    if place["command"] == "named":
+        return saying
+    others = tuple(other._replace(place="command_line") for other in saying.others)
+    return saying._replace(place="command_line", others=others)
 
 
 def _said(way: Mapping[str, Any], value: Value, settings: Settings) -> Saying | None:

@@ -25,7 +25,8 @@ COST: Mapping[str, tuple[str, ...]] = {
     "data": ("none", "small", "some"),
     "effort": ("low", "medium", "high"),
 }
-CODE = ("framework", "file", "text", "for", "versions", "when", "unless", "if_unknown", "settings", "before")
+WORDS = ("framework", "file", "text")  # of an entry of `code` that does not leave them to the mapping
+CODE = (*WORDS, "says", "for", "versions", "when", "unless", "if_unknown", "everywhere", "settings", "before")
 FEWEST_CASES = 4
 Place = knowledge.Place
 
@@ -201,7 +202,7 @@ def _code(sheet: _Sheet) -> None:
         if not isinstance(entry, dict):
             sheet.bad(place, "no_mapping")
             continue
-        for key in ("framework", "file", "text"):
+        for key in WORDS if "says" not in entry else ():
             if not isinstance(entry.get(key), str):
                 sheet.bad(place, "missing_field", key=key)
         for key in entry:

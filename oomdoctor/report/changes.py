@@ -5,7 +5,7 @@ from __future__ import annotations
 from oomdoctor import knowledge
 from oomdoctor.case import Case, Text, Value
 from oomdoctor.configs.mapping import chain
-from oomdoctor.edits.frameworks import sayings
+from oomdoctor.edits.frameworks import is_told, sayings
 from oomdoctor.plan import Settings, Step
 from oomdoctor.report.basis import value_text
 from oomdoctor.report.page import Page
@@ -46,11 +46,11 @@ def telling(step: Step, settings: Settings, case: Case) -> dict[str, Value]:
 
     Left out are those that only state what holds anyway, and those that no edit of the step says.
     """
-    names = chain(str(settings.get("framework", "")))
+    names, settings = chain(str(settings.get("framework", ""))), {**settings, **step.change}
     said = {
         key: value
         for key, value in step.change.items()
-        if not step.how or key.startswith("machine.") or sayings(key, value, settings, names)
+        if not step.how or key.startswith("machine.") or any(map(is_told, sayings(key, value, settings, names)))
     }
     return {key: value for key, value in said.items() if _does_something(step, key, value, case)}
 

@@ -231,7 +231,7 @@ def step_document(step: Step, lang: str) -> Document:
         "usable_bytes": step.usable,
         "fits": step.fits,
         "cost": _cost(rule),
-        "how": [_how(how) for how in step.how],
+        "how": [_how(how, lang) for how in step.how],
         "loses": _texts([rule.loses], lang),
         "afterwards": _texts(rule.afterwards, lang),
         "notes": _texts(step.notes, lang),
@@ -242,9 +242,19 @@ def _bill_after(bill: Bill | None) -> Document | None:
     return None if bill is None else {"device": _range(bill.device), "needed_bytes": needed_bytes(bill)}
 
 
-def _how(how: How) -> Document:
+def _how(how: How, lang: str) -> Document:
     same = ("framework", "file", "before", "after")
-    return {**{name: getattr(how, name) for name in same}, "settings": _plain(how.settings)}
+    return {
+        **{name: getattr(how, name) for name in same},
+        "settings": _plain(how.settings),
+        "versions": dict(how.versions) or None,
+        "otherwise": [
+            {"versions": dict(other.versions), "settings": _plain(other.settings), "after": other.after}
+            for other in how.otherwise
+        ],
+        "needs": dict(how.needs) or None,
+        "note": None if how.note is None else render(how.note, lang),
+    }
 
 
 def _cost(rule: Rule) -> Document:

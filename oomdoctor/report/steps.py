@@ -5,6 +5,7 @@ from __future__ import annotations
 from oomdoctor.case import Case
 from oomdoctor.edits.how import How
 from oomdoctor.edits.places import words_of
+from oomdoctor.edits.versions import words
 from oomdoctor.memory.room import needed_bytes
 from oomdoctor.plan import Plan, Step
 from oomdoctor.remedies.rule import Cost
@@ -54,12 +55,20 @@ def usable_after(step: Step, usable: int | None) -> int | None:
 
 def how_lines(page: Page, how: How, before: bool = True) -> None:
     """The edit in one framework, ready to copy; before: with the lines that it replaces."""
+    if how.note is not None:
+        page.pair(page.word("step_note"), page.say(how.note), indent=2)
+    if not how.after:
+        return
     page.paragraph(_place(page, how), indent=2)
     if how.before and before:
         page.paragraph(page.word("step_before"), indent=2, style="dim")
         page.code(how.before, style="red")
         page.paragraph(page.word("step_after"), indent=2, style="dim")
-    page.code(how.after, style="green")
+    spellings = [(how.versions, how.after), *((other.versions, other.after) for other in how.otherwise)]
+    for versions, after in spellings:
+        if versions:
+            page.paragraph(page.word("step_versions", versions=words(versions)), indent=2, style="dim")
+        page.code(after, style="green")
 
 
 def cost_text(page: Page, cost: Cost) -> str:

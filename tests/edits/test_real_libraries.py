@@ -8,6 +8,7 @@ import pytest
 
 from oomdoctor.edits.render import hows
 from oomdoctor.remedies.changes import apply
+from oomdoctor.remedies.conditions import SILENT, check
 from oomdoctor.remedies.rules import all_rules
 from tests.edits.runs import COMMON
 
@@ -42,7 +43,7 @@ def edits(framework, method="lora"):
     run = {**RUN, **INSTALLED, "framework": framework, "method": method}
     for rule in all_rules():
         applied = apply(rule, run, lambda settings: None)
-        if applied is not None:
+        if applied is not None and check(rule.when, run).outcome != SILENT:
             for how in hows(applied.change, applied.before, run, rule.id):
                 yield rule.id, how
 
@@ -67,11 +68,18 @@ def of_file(file, framework, method="lora"):
     return found
 
 
+def taken(found, given):
+    """Whether a library holds what it was given; some make an object of a mapping."""
+    if isinstance(given, dict) and not isinstance(found, dict):
+        return all(taken(getattr(found, key), value) for key, value in given.items())
+    return found == given
+
+
 @pytest.mark.parametrize("settings", of_file("TrainingArguments", "transformers"))
 def test_training_arguments_take_every_setting(settings, tmp_path):
     arguments = transformers.TrainingArguments(output_dir=str(tmp_path), use_cpu=True, **settings)
     for key, value in settings.items():
-        assert getattr(arguments, key) == value
+        assert taken(getattr(arguments, key), value)
 
 
 @pytest.mark.parametrize("settings", of_file("SFTConfig", "trl"))
@@ -79,7 +87,7 @@ def test_sft_config_takes_every_setting(settings, tmp_path):
     trl = pytest.importorskip("trl")
     config = trl.SFTConfig(output_dir=str(tmp_path), use_cpu=True, **{"bf16": False, **settings})
     for key, value in settings.items():
-        assert getattr(config, key) == value
+        assert taken(getattr(config, key), value)
 
 
 @pytest.mark.parametrize("settings", of_file("LoraConfig", "transformers") + of_file("LoraConfig", "trl", "full"))

@@ -52,7 +52,10 @@ def test_dtype_by_transformers_version(version, key):
 
 def test_liger_needs_transformers_4_45():
     change = ({"loss_kernel": "liger"}, {"loss_kernel": "plain"})
-    assert settings_of(change, "transformers", transformers="4.44.2") == {}
+    run = {"framework": "transformers", "versions.transformers": "4.44.2"}
+    update, edit = hows(*change, run)
+    assert (update.after, update.needs) == ('pip install -U "transformers>=4.45"', {"transformers": ">=4.45"})
+    assert edit.settings == {"use_liger_kernel": True}
     assert settings_of(change, "transformers", transformers="4.45.0") == {"use_liger_kernel": True}
 
 
