@@ -11,7 +11,7 @@ from oomdoctor.case import Fact, Text, Unread, UserError
 from oomdoctor.configs.kinds import PYTHON, SHELL, Config, recognise, split_kind
 from oomdoctor.configs.nodes import SIZE_LIMIT, decoded, read_text
 from oomdoctor.sources.config.infer import inferred
-from oomdoctor.sources.config.leaves import leaves_of
+from oomdoctor.sources.config.leaves import Leaf, leaves_of
 from oomdoctor.sources.config.tables import table
 from oomdoctor.sources.config.translate import Named, Reading, translated
 
@@ -35,16 +35,16 @@ def read_configs(arguments: Sequence[str], beside: Iterable[Fact] = ()) -> Confi
     beside: what is known from better sources; conclusions rest on it too.
     Raises UserError: a file cannot be read, is broken, or is of no known kind.
     """
-    configs = [_config(argument) for argument in arguments]
+    configs: list[tuple[Config, tuple[Leaf, ...]]] = [(_config(argument), ()) for argument in arguments]
     read: list[tuple[Config, Reading]] = []
-    seen = {os.path.realpath(config.path) for config in configs}
+    seen = {os.path.realpath(config.path) for config, _ in configs}
     unread: list[Unread] = []
     while configs and len(read) < _MOST_FILES:
-        config = configs.pop(0)
-        reading = _reading(config)
+        config, flags = configs.pop(0)
+        reading = _reading(config, flags)
         read.append((config, reading))
         for named in reading.named:
-            configs += _followed(named, config, seen, unread)
+            configs += ((followed, named.flags) for followed in _followed(named, config, seen, unread))
     read.sort(key=lambda pair: _place(pair[0].kind))
     facts = [fact for _, reading in read for fact in reading.facts]
     return Configs(
@@ -76,10 +76,12 @@ def _followed(named: Named, config: Config, seen: set[str], unread: list[Unread]
         yield recognise(read_text(path, "configs"), path, named.kind or None)
 
 
-def _reading(config: Config) -> Reading:
-    """The facts of one file by its kind."""
+def _reading(config: Config, flags: tuple[Leaf, ...]) -> Reading:
+    """The facts of one file by its kind. flags: of the command that starts it, where it is a script."""
     if config.kind == PYTHON:
-        raise UserError(config.path, Text("texts/configs.no_scripts"))
+        from oomdoctor.sources.config.script import read_script
+
+        return read_script(config, flags)
     if config.kind == SHELL:
         from oomdoctor.sources.config.shellscript import read_shell
 

@@ -83,4 +83,4 @@ def _files(run: Started, path: str) -> Iterator[Named]:
         if word.known:
             yield Named(run.program or "", word.text, f"config:{path}:{word.line}")
     if run.script is not None and run.script.known:
-        yield Named(PYTHON, run.script.text, f"config:{path}:{run.script.line}")
+        yield Named(PYTHON, run.script.text, f"config:{path}:{run.script.line}", run.flags)

@@ -4,7 +4,7 @@ An entry of rules/configs is a table:
   marks, sure, general: how a file of this kind is told (`oomdoctor.configs.kinds`); a table without marks is for calls
     of a script and for other tables;
   framework, places: whose words it speaks, and at which places of rules/frameworks they stand; these are turned round;
-  extends: tables whose keys it has as well; sets: facts that hold for such a file by itself;
+  extends: tables whose keys it has as well; sets: facts that hold for such a file by itself (not for what extends it);
   reads: key -> a run-card key, or {key, values, words, patterns, file} (`oomdoctor.sources.config.values`), for what
     turning round does not say;
   beyond: keys that count for memory and that no bill takes into account: they are reported unless they are off;
@@ -69,7 +69,7 @@ def table(name: str) -> Table:
         beginnings=tuple(key[:-1] for key in silent if key.endswith("*")),
         beyond=frozenset(key for entry in entries for key in entry.get("beyond", ())),
         nothing=frozenset(text for entry in entries for text in entry.get("nothing", ())),
-        sets=_first(entry.get("sets", {}) for entry in entries),
+        sets=entries[0].get("sets", {}),
         plain=plain,
         said=said,
     )

@@ -16,11 +16,13 @@ _YES = ("yes", "on")
 
 
 class Named(NamedTuple):
-    """A config that another one names. kind: of what it must be; source: where it is named."""
+    """A config that another one names. kind: of what it must be; source: where it is named; flags: what a command gives
+    to a script."""
 
     kind: str
     path: str
     source: str
+    flags: tuple[Leaf, ...] = ()
 
 
 class Reading(NamedTuple):
@@ -44,7 +46,7 @@ def translated(leaves: Iterable[Leaf], table: Table, path: str) -> Reading:
         if result.why is not None:
             unread.append(Unread(leaf.key, source, result.why))
         if result.file is not None:
-            named.append(Named(*result.file, source))
+            named.append(Named(result.file[0], result.file[1], source))
     together, left = _together(found, table, path, {fact.key for fact in facts if fact.source != f"config:{path}"})
     return Reading((*facts, *together), tuple(sorted([*unread, *left], key=_place)), tuple(named))
 
@@ -58,7 +60,7 @@ def _single(leaf: Leaf, table: Table) -> Read:
     rule = table.reads.get(leaf.key)
     if rule is not None:
         return read(leaf, rule)
-    if table.is_silent(leaf.key) or leaf.text is None or leaf.text in table.nothing:
+    if table.is_silent(leaf.key) or leaf.text is None or _text(leaf) in table.nothing:
         return Read()
     if leaf.key in table.plain:
         return read(leaf, table.plain[leaf.key])

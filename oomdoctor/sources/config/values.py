@@ -3,7 +3,8 @@
 A rule is a run-card key, or a mapping of
   values: text -> facts (first; `{}`: it is understood and says nothing); key: a run-card key that takes the value;
   words: facts that hold where the word stands in the value; patterns: [{pattern, keys, sets}], keys being templates of
-  the pattern's groups; file: the value may be the path of a config of this kind.
+  the pattern's groups; file: the value may be the path of a config of this kind; open:
+  facts where the value cannot be told without running (an object, which a text would not be).
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class Read(NamedTuple):
 def read(leaf: Leaf, rule: Any) -> Read:
     """What a setting states by its rule."""
     if not leaf.known:
-        return Read(why=Text("texts/configs.not_static"))
+        opened = rule.get("open") if isinstance(rule, dict) else None
+        return Read(why=Text("texts/configs.not_static")) if opened is None else Read(_as_facts(opened))
     if isinstance(rule, str):
         return _typed(rule, leaf.text)
     text = "none" if leaf.text is None else leaf.text if isinstance(leaf.text, str) else " ".join(leaf.text)
@@ -52,23 +54,25 @@ def read(leaf: Leaf, rule: Any) -> Read:
 
 def _by_parts(leaf: Leaf, text: str, rule: Mapping[str, Any]) -> Read:
     facts: dict[str, Value] = {}
-    why = None
+    why, understood = None, False
     if "key" in rule:
         typed = _typed(rule["key"], leaf.text)
         facts, why = dict(typed.facts), typed.why
     for word, stated in rule.get("words", {}).items():
         if word in text.lower():
+            understood = True
             facts.update(_as_facts(stated))
     for pattern in rule.get("patterns", ()):
         match = re.search(pattern["pattern"], text)
         if match:
+            understood = True
             facts.update(_as_facts(pattern.get("sets", {})))
             for key, template in pattern.get("keys", {}).items():
                 facts.update(_typed(key, template.format_map(match.groupdict(""))).facts)
     file = (rule["file"], text) if "file" in rule and text.endswith((".json", ".yaml", ".yml")) else None
-    if not facts and why is None and file is None:
-        why = Text("texts/configs.bad_value", {"value": leaf.shown()})
-    return Read(facts, None if facts else why, file)
+    if facts or understood or file is not None:
+        return Read(facts, file=file)
+    return Read(why=why or Text("texts/configs.bad_value", {"value": leaf.shown()}))
 
 
 def _typed(key: str, text: str | list[str] | None) -> Read:
