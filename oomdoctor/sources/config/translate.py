@@ -60,10 +60,12 @@ def _single(leaf: Leaf, table: Table) -> Read:
     rule = table.reads.get(leaf.key)
     if rule is not None:
         return read(leaf, rule)
-    if table.is_silent(leaf.key) or leaf.text is None or _text(leaf) in table.nothing:
+    if leaf.text is None or _text(leaf) in table.nothing:
         return Read()
     if leaf.key in table.plain:
         return read(leaf, table.plain[leaf.key])
+    if table.is_silent(leaf.key):
+        return Read()
     if any(leaf.key in said.settings for said in table.said):
         return Read()
     if leaf.key in table.beyond:
