@@ -408,7 +408,7 @@ def _shape_facts(facts: Facts, architecture: Architecture | None) -> dict[str, V
     host = facts.get("host_ram_gib")
     if host is not None:
         each = 16 if facts.get("method") == "full" else 2
-        known["machine.host_ram_enough"] = host * GIB >= each * parameters(architecture)
+        known["machine.host_ram_enough"] = host * facts.get("gpus.nodes", 1) * GIB >= each * parameters(architecture)
     return known
 
 

@@ -126,7 +126,8 @@ FIELDS: Mapping[str, Field] = {
     "lora.lora_dropout": _NUMBER,
     "lora.modules_to_save": _NAMES,
     "lora.use_dora": _FLAG,
-    "gpus.count": _COUNT,
+    "gpus.count": _COUNT,  # all cards of the run
+    "gpus.nodes": _COUNT,  # machines that they are in; 1 where nobody says
     "gpus.name": _TEXT,
     "gpus.memory_mib": _COUNT,
     "gpus.compute_capability": _NUMBER,

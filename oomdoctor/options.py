@@ -16,16 +16,16 @@ from oomdoctor.texts import LANGUAGES, render
 WITHOUT_EFFECT: Mapping[str, tuple[str, ...]] = {
     "bill": ("full", "prefer"),
     "plan": (),
-    "gpu": ("full", "prefer", "run", "set", "config", "gpus"),
-    "snapshot": ("full", "prefer", "run", "set", "config", "gpus"),
+    "gpu": ("full", "prefer", "run", "set", "config", "gpus", "nodes"),
+    "snapshot": ("full", "prefer", "run", "set", "config", "gpus", "nodes"),
+    "lengths": ("full", "prefer", "run", "set", "config", "gpus", "nodes"),
     "learn": ("full", "prefer"),
-    "lengths": ("full", "prefer", "run", "set", "config", "gpus"),
     "dry-run": ("full", "prefer"),
     "claims": ("full", "prefer"),
-    "cards": ("full",),
+    "cards": ("full", "gpus", "nodes"),
     "resume": (),
-    "schema": ("full", "prefer", "run", "set", "config", "gpus"),
-    "rules": ("full", "prefer", "run", "set", "config", "gpus"),
+    "schema": ("full", "prefer", "run", "set", "config", "gpus", "nodes"),
+    "rules": ("full", "prefer", "run", "set", "config", "gpus", "nodes"),
 }
 COMMANDS = tuple(WITHOUT_EFFECT)
 _ONCE = ("--run",)
@@ -160,6 +160,7 @@ def _common(words: Words, command: str | None = None) -> _Parser:
     add("prefer", choices=(*PREFERENCES, SHARDED))
     add("run", metavar="CARD.yaml")
     add("gpus", metavar="2x RTX 3090")
+    add("nodes", metavar="N")
     after = "" if command is None else "_after"  # what stands before the command counts too
     add("config", metavar="FILE", action="extend", nargs="+", default=[], dest=f"config{after}")
     add("set", metavar="KEY=VALUE", action="append", default=[], dest=f"set{after}")

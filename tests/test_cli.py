@@ -268,6 +268,8 @@ COMMON = (
     CARD,
     "--gpus",
     "RTX 3090",
+    "--nodes",
+    "1",
 )
 
 

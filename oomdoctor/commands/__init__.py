@@ -59,10 +59,12 @@ def _stated(chosen: Namespace) -> list[Fact]:
     card = doctor.read_card(chosen.run).facts.won.values() if chosen.run is not None else ()
     facts = facts_of_settings(chosen.set, card)
     if chosen.gpus is None:
+        if chosen.nodes is not None:
+            raise UserError(f"--nodes {chosen.nodes}", Text("texts/cli.nodes_of_what"))
         return facts
     from oomdoctor.sources.config.gpus import facts_of_option
 
-    return [*facts_of_option(chosen.gpus), *facts]
+    return [*facts_of_option(chosen.gpus, chosen.nodes), *facts]
 
 
 def _say_unused(chosen: Namespace, lang: str) -> None:

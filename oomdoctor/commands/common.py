@@ -7,7 +7,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from oomdoctor import doctor
-from oomdoctor.case import Case, Machine, Text, UserError
+from oomdoctor.case import Case, Fact, Machine, Text, UserError
 from oomdoctor.doctor import Findings
 from oomdoctor.exits import DONE, LACKING, NOTHING_FITS
 
@@ -44,8 +44,16 @@ def port_of(chosen: Namespace, lang: str) -> Port | None:
 
 
 def known(case: Case, chosen: Namespace) -> Case:
-    """The case with what `--config`, `--run`, `--gpus` and `--set` say. Raises UserError."""
-    return doctor.with_configs(case, chosen.config, chosen.stated).know(chosen.stated)
+    """The case with what `--config`, `--run`, `--gpus`, `--nodes` and `--set` say. Raises UserError."""
+    case = doctor.with_configs(case, chosen.config, chosen.stated).know(chosen.stated)
+    return case.know(_between_machines(case))
+
+
+def _between_machines(case: Case) -> list[Fact]:
+    """One process cannot use the cards of several machines: what ran as one is taken for a process on each card."""
+    alone = case.facts.get("parallelism") in ("none", "dp", "device_map")
+    over_machines = int(case.facts.get("gpus.nodes", 1)) > 1
+    return [Fact("parallelism", "ddp", "answer", Text("texts/cli.one_process_each"))] if alone and over_machines else []
 
 
 def subjects(chosen: Namespace) -> list[str]:

@@ -5,18 +5,25 @@ from __future__ import annotations
 from argparse import Namespace
 
 from oomdoctor import doctor
-from oomdoctor.case import Text, UserError
+from oomdoctor.case import Case, Text, UserError
 from oomdoctor.commands.common import case_of, demand_bill, exit_code, live_machine, subjects
 from oomdoctor.exits import LACKING
+from oomdoctor.plan import PREFERENCES, SHARDED
 from oomdoctor.printing import print_findings
 
 
 def run(chosen: Namespace, lang: str) -> int:
     card = subjects(chosen)[0]
-    findings = doctor.examine(case_of(card, chosen), live_machine(chosen), chosen.prefer or "ladder")
+    case = case_of(card, chosen)
+    findings = doctor.examine(case, live_machine(chosen), chosen.prefer or _usual(case))
     demand_bill(findings, card)
     if findings.usable_bytes is None:
         lacking = Text("texts/cli.lacks", {"keys": ["gpus.name", "gpus.memory_mib"]})
         raise UserError(card, lacking, Text("texts/cli.lacks_hint"), LACKING)
     print_findings(findings, chosen, lang)
     return exit_code(findings)
+
+
+def _usual(case: Case) -> str:
+    """Who plans over several machines asks how to split the run; where that alone does not do, the ladder answers."""
+    return SHARDED if int(case.facts.get("gpus.nodes", 1)) > 1 else PREFERENCES[0]

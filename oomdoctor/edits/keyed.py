@@ -12,6 +12,7 @@ from oomdoctor.edits.choice import Settings
 from oomdoctor.edits.frameworks import Saying, place_of, sayings
 from oomdoctor.edits.gaps import gaps, updated
 from oomdoctor.edits.how import How, Spelling
+from oomdoctor.edits.machines import over_machines, settings_over_machines
 from oomdoctor.edits.places import file_of, text_of
 from oomdoctor.edits.versions import Ranges, both
 
@@ -118,13 +119,12 @@ def _as_in(saying: Saying, ranges: Ranges) -> Saying:
 
 def _settings(words: Words) -> dict[str, Any]:
     sayings, settings = words
-    filled_in: dict[str, Any] = filled(_merged(sayings), settings)
-    return filled_in
+    return settings_over_machines(filled(_merged(sayings), settings), settings)
 
 
 def _lines(words: Words) -> list[str]:
     sayings, settings = words
-    return [filled(line, settings) for saying in sayings for line in saying.lines]
+    return over_machines([filled(line, settings) for saying in sayings for line in saying.lines], settings)
 
 
 def _merged(found: list[Saying]) -> dict[str, Any]:

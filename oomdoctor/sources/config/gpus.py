@@ -23,8 +23,11 @@ class GpuProblem(ValueError):
         self.text, self.line = text, line
 
 
-def facts_of_option(text: str) -> list[Fact]:
-    """The facts of `--gpus "2x RTX 3090"`, `"RTX 4090, RTX 3090"` or `4`. Raises UserError."""
+def facts_of_option(text: str, nodes: str | None = None) -> list[Fact]:
+    """The facts of `--gpus "2x RTX 3090"`, `"RTX 4090, RTX 3090"` or `4`. Raises UserError.
+
+    nodes: the number of machines that each have these cards; what is counted is the cards of all of them.
+    """
     parts = [Scalar(part.strip(), 1) for part in text.split(",") if part.strip()]
     try:
         if not parts:
@@ -34,7 +37,17 @@ def facts_of_option(text: str) -> list[Fact]:
             find_card(str(facts["gpus.name"]))  # a name that nobody knows is told here, with the ones like it
     except (GpuProblem, fields.BadValue) as problem:
         raise UserError(f"--gpus {text}", problem.text) from None
+    if nodes is not None:
+        facts.update(_on_machines(facts.get("gpus.count", 1), nodes))
     return [Fact(key, value, "set") for key, value in facts.items()]
+
+
+def _on_machines(count: Value, nodes: str) -> dict[str, Value]:
+    try:
+        machines = fields.parse("gpus.nodes", nodes)
+    except fields.BadValue as problem:
+        raise UserError(f"--nodes {nodes}", problem.text) from None
+    return {"gpus.count": int(str(count)) * int(str(machines)), "gpus.nodes": machines}
 
 
 def gpu_facts(node: Node) -> dict[str, Value]:
