@@ -10,7 +10,7 @@ import yaml
 from oomdoctor.case import Value
 from oomdoctor.edits.machines import each_of, over_machines, settings_over_machines
 from oomdoctor.edits.render import hows
-from tests.program import ROOT, document
+from tests.program import ROOT, document, oomdoctor
 
 CARD = ROOT / "examples" / "llama2-7b-full-3090.yaml"
 RUN: dict[str, Value] = {"gpus.count": 16, "gpus.nodes": 2, "mixed_precision": "bf16", "method": "full"}
@@ -102,7 +102,5 @@ def test_a_plan_over_two_machines_splits_over_all_cards() -> None:
     "arguments", [("--nodes", "2"), ("--gpus", "RTX 3090", "--nodes", "0"), ("--gpus", "RTX 3090", "--nodes", "x")]
 )
 def test_a_number_of_machines_that_says_nothing_is_refused(arguments: tuple[str, ...]) -> None:
-    from tests.program import oomdoctor
-
     done = oomdoctor("plan", CARD, *arguments)
     assert done.returncode == 2 and "--nodes" in done.stderr and len(done.stderr.splitlines()) == 1
