@@ -251,6 +251,7 @@ EVERY_COMMAND = {
     "claims": ("claims", "empty_cache"),
     "cards": ("cards", CARD),
     "lengths": ("lengths", ROOT / "README.md"),
+    "learn": ("learn", "1"),
 }
 COMMON = (
     "--json",
