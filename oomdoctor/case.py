@@ -1,7 +1,5 @@
 """The nouns: Fact, Run, Architecture, Machine, Crash, Case. Data only; everything else stands on this."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -73,7 +71,7 @@ class Facts(NamedTuple):
     won: Mapping[str, Fact] = EMPTY
     lost: tuple[Fact, ...] = ()
 
-    def add(self, new: Iterable[Fact]) -> Facts:
+    def add(self, new: Iterable[Fact]) -> "Facts":
         """These facts and the new ones. The better source wins; of two equal ones, the later fact."""
         won, lost = dict(self.won), list(self.lost)
         for fact in new:
@@ -125,7 +123,7 @@ class Stack(NamedTuple):
     """
 
     role: str
-    arch: Architecture
+    arch: "Architecture"
     projector: tuple[Linear, ...] = ()
     projected: int = 0
 
@@ -393,8 +391,8 @@ class Case(NamedTuple):
     unknown_answers: tuple[str, ...] = ()  # keys the person does not know
     unread: tuple[Unread, ...] = ()  # of the configs given, what is not understood
     configs: tuple[tuple[str, str], ...] = ()  # path and kind of each config that was read
-    logs: tuple[Case, ...] = ()  # where several logs of the run were given: each as it was read, this one's last
+    logs: tuple["Case", ...] = ()  # where several logs of the run were given: each as it was read, this one's last
 
-    def know(self, new: Iterable[Fact]) -> Case:
+    def know(self, new: Iterable[Fact]) -> "Case":
         """The same case with more facts."""
         return self._replace(facts=self.facts.add(new))

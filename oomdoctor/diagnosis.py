@@ -1,7 +1,5 @@
 """Crash and bill together: what died, where, why, and how sure that is."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 

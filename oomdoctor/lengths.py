@@ -1,7 +1,5 @@
 """How long the samples of a data set are: quantiles, what a limit cuts off, a histogram. Lengths are tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from itertools import accumulate
 from math import ceil

@@ -1,7 +1,5 @@
 """The prescription as data: steps, what was passed over, and how settings are judged."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 

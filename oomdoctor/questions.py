@@ -1,7 +1,5 @@
 """What is assumed where nothing is known, and which question next: an unknown fact that would change the plan."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from itertools import zip_longest

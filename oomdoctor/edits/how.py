@@ -1,7 +1,5 @@
 """The exact edit of one change in one framework."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

@@ -5,8 +5,6 @@ peaks to half a percent (benchmarks/formulas). Letters: T tokens, h hidden, f in
 queries and of keys, E bytes of what a linear layer puts out, R bytes of the residual stream, r LoRA's rank.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from oomdoctor.case import Linear

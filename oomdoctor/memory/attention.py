@@ -3,8 +3,6 @@
 Source: torch's SDPA dispatch (sdp_utils.cpp) and the saved tensors of each kernel, traced on the meta device.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from oomdoctor.case import Architecture, Run

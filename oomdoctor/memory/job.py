@@ -1,7 +1,5 @@
 """A run with everything decided that the formulas need: sizes, bytes per number, kernels."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from oomdoctor.case import Architecture, Lora, Run
@@ -53,7 +51,7 @@ class _Decided(NamedTuple):
     bitsandbytes: Version
     trl: Version
     before: bool = False  # it is a stack before the model's own
-    stacks: tuple[Job, ...] = ()  # the run as each stack before the model's own sees it
+    stacks: tuple["Job", ...] = ()  # the run as each stack before the model's own sees it
     source_batch: int = 0  # texts or sounds that the blocks attend to
     source_length: int = 0  # tokens of each
 

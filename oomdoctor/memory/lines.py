@@ -1,7 +1,5 @@
 """What a bill is made of: ranges of bytes, lines, phases."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """What every loss is made of: bytes for each logit, at three moments, and the words for them."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from oomdoctor.case import Text

@@ -1,7 +1,5 @@
 """One moment of a run, with the bytes that are alive at it."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

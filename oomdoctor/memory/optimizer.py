@@ -5,8 +5,6 @@ galore-torch, apollo-torch and lomo-optim, each run on the CPU with its tensors 
 runs those that are installed). Names are those of transformers (`OptimizerNames`) and of axolotl.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import NamedTuple
 

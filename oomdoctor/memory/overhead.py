@@ -5,8 +5,6 @@ GiB with torch.distributed); cuBLAS workspaces from PyTorch's CublasHandlePool.c
 a simulator of the allocator that agrees with real snapshots, and from published pairs of max_allocated, max_reserved.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from oomdoctor.case import Text

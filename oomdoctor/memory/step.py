@@ -1,7 +1,5 @@
 """The parts of a training step, in bytes."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from oomdoctor.memory.activations import Saved
@@ -24,4 +22,4 @@ class Step(NamedTuple):
     earlier: int  # of micro-batches before, alive from the start
     dequantized: int
     cast: int
-    stacks: tuple[Step, ...] = ()  # before the model's own
+    stacks: tuple["Step", ...] = ()  # before the model's own

@@ -1,7 +1,5 @@
 """Tensors, and which of them a requested size can stand for; which ones a run makes is in `created`."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from oomdoctor.case import Text

@@ -3,8 +3,6 @@
 Source of the counts: the modules themselves (`sum(p.numel() for p in model.parameters())` on the meta device agrees).
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from oomdoctor.case import Architecture, Linear

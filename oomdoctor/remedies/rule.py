@@ -1,7 +1,5 @@
 """A remedy as data: when it applies, what it changes, what it costs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

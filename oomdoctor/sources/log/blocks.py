@@ -4,8 +4,6 @@ Every reader here takes a place on the page and gives the settings of the block 
 the place of each. Nothing is evaluated.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """What a log says about the course of training: its steps, and how programs ended, read once for all failures."""
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence

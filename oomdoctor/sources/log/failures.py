@@ -1,7 +1,5 @@
 """From messages to failures: several messages may tell of one failure, and each belongs to a rank, process or card."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

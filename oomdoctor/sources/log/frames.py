@@ -1,7 +1,5 @@
 """Reads the frames of Python tracebacks: plain, IPython, Colab, rich boxes, loguru."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The lines of a log as one text, so that a literal is looked for once and not line by line."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, islice

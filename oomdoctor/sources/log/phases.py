@@ -1,7 +1,5 @@
 """Which phase a crash fell into: from the frames of its traceback, else from what was printed before it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache

@@ -1,8 +1,6 @@
 """Figures of memory that a run prints step after step, as series of the same kind. What to look for is data:
 rules/story, the entries `memory.*`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple

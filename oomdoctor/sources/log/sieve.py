@@ -1,7 +1,5 @@
 """Keeps of a stream of bytes what matters of a log, in bounded memory: head, tail, and what lies around the needle."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import accumulate

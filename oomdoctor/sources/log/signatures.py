@@ -21,8 +21,6 @@ An entry has
 - samples: texts with the facts that they must yield; the tests run them all.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -154,7 +152,7 @@ def _explained(sheet: Sheet, hit: Hit) -> bool:
     return any(pattern.search(line.text[:LONGEST_LINE]) for line in before)
 
 
-def _hit(name: str, entry: Mapping[str, Any], span: Span, start: int, further: _Further) -> Hit:
+def _hit(name: str, entry: Mapping[str, Any], span: Span, start: int, further: "_Further") -> Hit:
     found, first, last = span
     groups = {key: value for key, value in found.groupdict().items() if value}
     fields, extra = _fields(groups), {}
