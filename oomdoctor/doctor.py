@@ -10,7 +10,7 @@ from oomdoctor.case import SOURCES, Architecture, Case, Crash, Fact, Facts, Mach
 from oomdoctor.diagnosis import GPU_KINDS, Diagnosis, Evidence, diagnose, foreign_bytes, request_fits
 from oomdoctor.fields import run_of
 from oomdoctor.ladder import make_plan, make_plans, with_edits
-from oomdoctor.memory.bill import DERIVED, NEEDED, READ, Missing, bill_of, static_bytes
+from oomdoctor.memory.bill import DERIVED, NEEDED, READ, Missing, bill_of, resting_weights
 from oomdoctor.memory.created import tensors_of
 from oomdoctor.memory.lines import Bill, Line, scaled, with_line
 from oomdoctor.memory.tensors import Tensor, match
@@ -233,10 +233,9 @@ def _weights_of(facts: Facts, architecture: Architecture | None) -> inference.We
 
     def weights(settings: Settings) -> int | None:
         try:
-            lines = static_bytes(_run(facts, settings), architecture) if architecture else ()
+            return resting_weights(_run(facts, settings), architecture) if architecture else None
         except Missing:
             return None
-        return next((line.size.likely for line in lines if line.key == "weights"), None)
 
     return weights
 
@@ -284,9 +283,12 @@ def _pricing(case: Case, settings: Settings, architecture: Architecture | None) 
     )
 
 
+_COUNTED = (*READ, *machines.BILL_KEYS)
+
+
 def _what_counts(settings: Settings) -> tuple[object, ...]:
     """The values that a bill depends on."""
-    return tuple(map(settings.get, (*READ, *machines.BILL_KEYS)))
+    return tuple(map(settings.get, _COUNTED))
 
 
 class Correction(NamedTuple):
@@ -315,9 +317,9 @@ def _corrected(bill: Bill | None, correction: Correction, case: Case, settings: 
 
 def _run(facts: Facts, settings: Settings) -> Run:
     """The Run of some settings. What the bill derives better than an assumption says is left to the bill."""
-    assumed = {key for key in DERIVED if key in facts.won and facts.won[key].assumed}
-    left = {key for key in assumed if settings.get(key) == facts.get(key)}
-    return run_of({key: value for key, value in settings.items() if key not in left})
+    assumed = (key for key in DERIVED if key in facts.won and facts.won[key].assumed)
+    left = [key for key in assumed if settings.get(key) == facts.get(key)]
+    return run_of({key: value for key, value in settings.items() if key not in left} if left else settings)
 
 
 def _correction(case: Case, settings: Settings, bill: Bill | None) -> Correction:

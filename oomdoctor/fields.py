@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from oomdoctor.case import Fact, Lora, Run, Text, UserError, Value
 
@@ -275,23 +275,29 @@ def nearest(word: str, names: Mapping[str, object] | list[str]) -> list[str]:
 
 def run_of(settings: Mapping[str, Value]) -> Run:
     """The typed Run of a flat mapping of facts. Keys that no Run field takes are left out."""
-    plain = {name: settings[key] for key, name in _RUN_FIELDS.items() if key in settings}
-    lora = {key[len("lora.") :]: value for key, value in settings.items() if key.startswith("lora.")}
-    versions = {key[len("versions.") :]: str(value) for key, value in settings.items() if key.startswith("versions.")}
-    return Run(
-        **plain,  # type: ignore[arg-type]
-        lora=Lora(**lora) if settings.get("method") == "lora" else None,  # type: ignore[arg-type]
-        versions=versions,
-    )
+    fields: dict[str, Any] = {name: settings[key] for key, name in _SAID_BY_A_LOG.items() if key in settings}
+    lora: dict[str, Any] = {}
+    versions: dict[str, str] = {}
+    for key, value in settings.items():
+        name = _RUN_FIELDS.get(key)
+        if name is not None:
+            fields[name] = value
+        elif key.startswith("lora."):
+            lora[key[len("lora.") :]] = value
+        elif key.startswith("versions."):
+            versions[key[len("versions.") :]] = str(value)
+    return Run(**fields, lora=Lora(**lora) if settings.get("method") == "lora" else None, versions=versions)
 
 
-# Flat key -> field of Run. What a log says under a name of its own comes first, for what a card says wins.
-_RUN_FIELDS = {
+# Flat key -> field of Run. What a log says under a name of its own gives way to what a card says.
+_SAID_BY_A_LOG = {
     "log.num_generations": "num_generations",
     "log.target_length": "max_completion_length",
     "log.use_vllm": "use_vllm",
     "log.vllm_mode": "vllm_mode",
     "log.vllm_gpu_memory_utilization": "vllm_gpu_memory_utilization",
+}
+_RUN_FIELDS = {
     **{key: key for key in FIELDS if "." not in key},
     "lengths.max": "longest_sample",
     "gpus.count": "gpu_count",

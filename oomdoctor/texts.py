@@ -28,45 +28,52 @@ def plain(value: str) -> str:
     return value if value.isprintable() else "".join(char if char.isprintable() else " " for char in value)
 
 
-_Parts = tuple[tuple[str, str | None, str], ...]  # words, the key of the placeholder after them, how to show its value
+_Show = Callable[[Any, str], str]  # a value in a language
+# The words, the key of the placeholder after them, and how to show its value.
+_Parts = tuple[tuple[str, str | None, _Show], ...]
 
 
 @cache
 def _named(path: str, lang: str) -> _Parts:
     text = knowledge.lookup(path)
-    return ((text, None, ""),) if isinstance(text, str) else _parts(text[lang])
+    return ((text, None, _as_it_is),) if isinstance(text, str) else _parts(text[lang])
 
 
 @lru_cache(maxsize=1024)
 def _parts(template: str) -> _Parts:
     """A placeholder is a key as it stands, dots and all (`{share.activations:percent}`); it reads no attributes."""
-    return tuple((words, key, style or "") for words, key, style, _ in string.Formatter().parse(template))
+    return tuple((words, key, _how(style or "")) for words, key, style, _ in string.Formatter().parse(template))
 
 
 def _filled(parts: _Parts, lang: str, values: Mapping[str, Any]) -> str:
     sentence = ""
-    for words, key, style in parts:
-        sentence += words
-        if key is not None:
-            sentence += _shown(values[key], style, lang)
+    for words, key, show in parts:
+        if key is None:
+            sentence += words
+        else:
+            value = values[key]
+            sentence += words + (_UNKNOWN[lang] if value is None else show(value, lang))
     return sentence
 
 
-def _shown(value: Any, style: str, lang: str) -> str:
-    if value is None:
-        return {"en": "unknown", "zh": "未知"}[lang]
+def _how(style: str) -> _Show:
+    """How a style shows a value: by its name, else as Python's format does."""
     if style in _STYLES:
-        return _STYLES[style](value, lang)
-    if not style and isinstance(value, (Text, Mapping)):
-        return render(value, lang)
-    return plain(format(value, style))
+        return _STYLES[style]
+    return (lambda value, lang: plain(format(value, style))) if style else _as_it_is
+
+
+def _as_it_is(value: Any, lang: str) -> str:
+    return render(value, lang) if isinstance(value, (Text, Mapping)) else plain(format(value))
 
 
 def _list(values: Iterable[Any], lang: str) -> str:
-    return {"en": ", ", "zh": "、"}[lang].join(_shown(value, "", lang) for value in values)
+    shown = (_UNKNOWN[lang] if value is None else _as_it_is(value, lang) for value in values)
+    return {"en": ", ", "zh": "、"}[lang].join(shown)
 
 
-_STYLES: Mapping[str, Callable[[Any, str], str]] = {
+_UNKNOWN = {"en": "unknown", "zh": "未知"}
+_STYLES: Mapping[str, _Show] = {
     "bytes": lambda size, lang: show_bytes(size),
     "percent": lambda share, lang: f"{100 * share:.0f} %",
     "count": lambda count, lang: f"{count:,}",

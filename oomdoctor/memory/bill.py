@@ -141,6 +141,11 @@ def _likely(size: Range) -> int:
     return size.likely
 
 
+def resting_weights(run: Run, arch: Architecture) -> int:
+    """Likely bytes of the weights as they rest on one card. Raises Missing."""
+    return resting.weights(needed(run, arch)).size.likely
+
+
 def static_bytes(run: Run, arch: Architecture) -> tuple[Line, ...]:
     """Weights, gradients and optimizer states alone: below this nothing that concerns activations can help.
 
@@ -192,10 +197,14 @@ def _training(job: Job) -> Iterator[PhaseBill]:
 def _arriving(job: Job, step: Step, outside: tuple[Line, ...]) -> PhaseBill:
     """The worst moment of loading, each with the weights that are there at it."""
     found = (
-        _phase(job, step, (resting.weights(at.job, at.share), *resting.companions(job), *outside), (at.moment,))
+        _phase(job, step, (_weights(at), *resting.companions(job), *outside), (at.moment,))
         for at in loading.arrivals(job)
     )
     return max(found, key=lambda phase: phase.total.likely)
+
+
+def _weights(at: loading.Arrival) -> Line:
+    return resting.weights(at.job) if at.share is None else resting.weights_at(at.job, at.share)
 
 
 def _inference(job: Job) -> Iterator[PhaseBill]:

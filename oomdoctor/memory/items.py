@@ -18,6 +18,7 @@ from oomdoctor.memory.job import Job
 from oomdoctor.memory.lines import NOT_TORCH, NOTHING, Line, Range
 from oomdoctor.memory.logits import in_words
 from oomdoctor.memory.moments import Moment
+from oomdoctor.memory.once import once
 from oomdoctor.memory.step import Step
 from oomdoctor.units import MIB
 
@@ -47,6 +48,7 @@ def rollout_scores(job: Job) -> Line:
     return exact("rollout_scores", tokens * job.arch.vocab_size * each, formula, origins.ROLLOUT)
 
 
+@once
 def states(job: Job) -> Line:
     """Optimizer states; paged ones lie in managed memory, outside torch's allocator."""
     share, size = sharding.state_share(job), trained.states(job)

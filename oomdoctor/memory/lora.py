@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from functools import lru_cache
 from typing import NamedTuple
 
 from oomdoctor.case import Architecture, Linear, Lora, Stack
@@ -41,6 +42,7 @@ class Adapters(NamedTuple):
 NONE = Adapters((), 0, 0)
 
 
+@lru_cache(maxsize=64)
 def adapters_of(lora: Lora, arch: Architecture) -> Adapters:
     """The adapters of a model."""
     wanted = lora.target_modules or default_targets(arch)

@@ -8,12 +8,19 @@ from oomdoctor.case import Text
 from oomdoctor.memory import formulas, origins, sharding, trained
 from oomdoctor.memory.job import Job
 from oomdoctor.memory.lines import Line, Range
+from oomdoctor.memory.once import once
 from oomdoctor.memory.weights import QUANTIZED_BYTES
 
 
-def weights(job: Job, share: float | None = None) -> Line:
-    """The weights on this card, adapters included. share: of them all; as they rest there, where it is not given."""
-    found, share = job.counts, sharding.weight_share(job) if share is None else share
+@once
+def weights(job: Job) -> Line:
+    """The weights as they rest on this card, adapters included."""
+    return weights_at(job, sharding.weight_share(job))
+
+
+def weights_at(job: Job, share: float) -> Line:
+    """The weights where a card has this share of them."""
+    found = job.counts
     others = found.total - found.to_quantize
     each = QUANTIZED_BYTES[job.run.quantization or ""] if job.quantized else float(job.rest_bytes)
     whole = sharding.undivided_bytes(job) if share < 1 else 0.0  # of each of the blocks' weights

@@ -3,6 +3,7 @@
 Source of the counts: the modules themselves (`sum(p.numel() for p in model.parameters())` on the meta device agrees).
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from oomdoctor.case import Architecture, Linear
@@ -60,6 +61,7 @@ def parameters(arch: Architecture) -> int:
     return counts(arch).total
 
 
+@lru_cache(maxsize=64)  # the bills of a plan are of one model, and those of many cards of a few
 def counts(arch: Architecture) -> Counts:
     """The model's parameters, by kind."""
     layers, width = arch.num_hidden_layers, arch.embedding_size or arch.hidden_size
