@@ -7,16 +7,13 @@ queries and of keys, E bytes of what a linear layer puts out, R bytes of the res
 
 from typing import NamedTuple
 
-from oomdoctor.case import Linear
-from oomdoctor.memory import attention, crossing, experts
+from oomdoctor.memory import adapted, attention, crossing, experts, on_ctx
 from oomdoctor.memory.job import Job
 from oomdoctor.memory.once import once
 from oomdoctor.memory.weights import linear_weights
 
 _MEAN_SAVES_INPUT = (2, 3)  # torch before it: `x.pow(2).mean()` keeps the square (pytorch#109876)
 _ROTARY_PER_LAYER = (4, 45)  # transformers before it: cos and sin are gathered in each block
-_BNB_KEEPS_INPUT = (0, 44)  # bitsandbytes before it: a 4-bit layer keeps its input
-_BEFORE_ACTIVATION = ("relu", "relu2")  # these keep their result, which the next layer keeps as well
 
 
 class Saved(NamedTuple):
@@ -55,7 +52,7 @@ def saved_by_block(job: Job) -> Saved:
         inputs=_linear_inputs(job),
         attention=_attention(job),
         mlp=_mlp(job),
-        adapters=_adapters(job),
+        adapters=adapted.saved_per_token(job),
         dropout=_dropout(job),
         fixed=_weight_copies(job),
         crossed=round(crossing.saved_by_block(job)) if job.arch.crosses or job.kernel == attention.BIASED else 0,
@@ -109,7 +106,7 @@ def _rotary(job: Job) -> float:
 def _linear_inputs(job: Job) -> float:
     """Inputs that trained linear layers keep: one for all that read the same, a cast for each under autocast."""
     if not job.full:
-        return _bnb_inputs(job)
+        return on_ctx.beside(job)
     casts = job.autocast and job.residual_bytes == 4
     reading = [linear for linear in job.arch.linears if linear.reads in ("attn_in", "mlp_in", "cross_in")]
     if casts:
@@ -117,20 +114,8 @@ def _linear_inputs(job: Job) -> float:
     return float(job.linear_bytes * sum({linear.reads: linear.inputs for linear in reading}.values()))
 
 
-def _bnb_inputs(job: Job) -> float:
-    """4-bit layers of old bitsandbytes keep what they multiply, 8-bit layers keep it in 16 and in 8 bits."""
-    linears, R = job.arch.linears, job.residual_bytes
-    if job.run.quantization == "int8":
-        return 3.0 * sum(linear.inputs for linear in linears)
-    if job.run.quantization not in ("nf4", "nf4-double", "fp4") or job.bitsandbytes >= _BNB_KEEPS_INPUT:
-        return 0.0
-    own = sum(linear.inputs for linear in linears)
-    shared = sum({linear.reads: linear.inputs for linear in linears}.values())
-    return 2.0 * (own if R == 4 else shared)
-
-
 def _attention(job: Job) -> float:
-    trained = job.full or any(linear.reads == "attn_out" for linear in _targets(job))
+    trained = job.full or any(linear.reads == "attn_out" for linear in adapted.targets(job))
     copied = job.full and job.arch.output_copied
     told = attention.told_of_groups(job.torch, job.transformers)
     setting = attention.Setting(
@@ -159,7 +144,7 @@ def _dense_width(job: Job) -> int:
 
 def _routed_width(job: Job) -> int:
     middle = [linear for linear in job.arch.linears if linear.reads == "mlp_mid" and linear.count > 1]
-    return sum(linear.inputs * active(job, linear) for linear in middle)
+    return sum(linear.inputs * adapted.active(job, linear) for linear in middle)
 
 
 @once
@@ -173,11 +158,6 @@ def mlp_at_once(job: Job) -> int:
 
 def _tiles(job: Job) -> int:
     return -(-job.length // job.arch.hidden_size) if job.run.tiled_mlp else 1
-
-
-def active(job: Job, linear: Linear) -> int:
-    """How many of this layer's copies one token goes through."""
-    return min(linear.count, job.arch.num_experts_per_tok or 1) if linear.count > 1 else 1
 
 
 def _mlp(job: Job) -> float:
@@ -197,54 +177,17 @@ def _mlp_in_one(job: Job) -> float:
     if job.arch.hidden_act == "gelu_new" and job.run.framework is not None:
         # x, x/2, tanh, 1 + tanh; autocast takes the power in fp32, and so all but half of x
         return (3.0 * 4 + E if job.autocast else 4.0 * E) * f + product
-    if _before_activation(job):
+    if adapted.before_activation(job):
         return float(max(E * f, product))
     return float(E * f + product)
-
-
-def _targets(job: Job) -> tuple[Linear, ...]:
-    """Adapted linear layers over the block's own tokens; fused experts are none."""
-    found = job.adapters.targets if job.adapters else ()
-    return tuple(linear for linear in found if not linear.fused and linear.reads != "memory")
-
-
-def _adapters(job: Job) -> float:
-    """LoRA keeps the input of each A and of each B; A's is a copy of its own where its dtype is another one."""
-    targets = _targets(job)
-    if not targets:
-        return 0.0
-    A = job.trained_bytes
-    at_work = 2 if job.autocast else A  # bytes of what A multiplies
-    dropout = job.lora.lora_dropout > 0
-    dora = sum(linear.outputs for linear in targets) * job.linear_bytes if job.lora.use_dora else 0
-    ranks = at_work * job.lora.r * sum(active(job, linear) for linear in targets)
-    if dropout:
-        return float(sum((at_work + 1) * linear.inputs * active(job, linear) for linear in targets) + ranks + dora)
-    return float(_adapter_inputs(job, at_work) + ranks + dora)
-
-
-def _adapter_inputs(job: Job, at_work: int) -> int:
-    targets = _targets(job)
-    incoming = job.residual_bytes if not job.autocast else job.linear_bytes
-    if incoming != at_work or job.trained_bytes != incoming:
-        return sum(at_work * linear.inputs * active(job, linear) for linear in targets)  # a copy for each
-    counted = {"attn_out", "cross_out", *(("mlp_mid",) if _before_activation(job) else ())}  # elsewhere
-    shared = {linear.reads: linear.inputs * active(job, linear) for linear in targets if linear.reads not in counted}
-    return at_work * sum(shared.values())
-
-
-def _before_activation(job: Job) -> bool:
-    """Whether the MLP keeps what its activation puts out, not what goes in."""
-    dropped = job.arch.mlp_dropout and job.arch.hidden_dropout  # the next layer reads a copy then
-    return not job.arch.gated_mlp and job.arch.hidden_act in _BEFORE_ACTIVATION and not dropped
 
 
 def _weight_copies(job: Job) -> int:
     """Autocast's 16-bit copies of fp32 weights, kept by the graph: of all linear layers, and of the adapters.
 
-    Beside them what LoRA on fused experts makes of their weights.
+    Beside them what LoRA on fused experts makes of their weights, and what DoRA does.
     """
-    copies = experts.merged_bytes(job)
+    copies = experts.merged_bytes(job) + adapted.weight_copies(job)
     if not job.autocast:
         return copies
     if job.loaded_bytes == 4 and not job.quantized:

@@ -10,11 +10,13 @@ from typing import Any
 
 from oomdoctor.case import Text
 from oomdoctor.memory import (
+    adapted,
     around_training,
     attention,
     evaluation,
     experts,
     in_backward,
+    on_ctx,
     online,
     peak,
     sharding,
@@ -90,7 +92,11 @@ def activations(step: Step, moment: Moment) -> Text:
         return without_backward.block(step.job, moment)
     if moment.name in ("B6", "EL"):
         return _stream(step.job, moment.tokens or step.job.tokens)
+    if moment.name == "O":
+        return Text("texts/bill.left_over", {"size": step.left})
     found = _first_block(step) if moment.name == "B5" else _kept(step)
+    if moment.name in ("forward", "F") and step.left:
+        found = Text("texts/bill.and_left_over", {"before": found, "size": step.left})
     if moment.name in ("F", "B0", "B1"):
         found = Text("texts/bill.and_tail", {"before": found, "size": step.tail})
     elif moment.name in ("B3", "B4") and step.again:
@@ -112,7 +118,11 @@ def _kept_by_one_model(step: Step) -> Text:
     job, share = step.job, sharding.block_share(step.job)
     if job.checkpointing == "full":
         values = {**_stream(job, job.tokens).values, "blocks": peak.blocks_on_card(job)}
-        return shared(Text("texts/bill.block_inputs", values), share)
+        found = Text("texts/bill.block_inputs", values)
+        held = on_ctx.outliving(job)
+        if held:
+            found = Text("texts/bill.and_on_ctx", {**values, "before": found, "each": held})
+        return shared(found, share, is_sum=bool(held))
     if job.checkpointing == "selective":
         block = Text("texts/bill.and_its_input", {"before": _block(step), **_stream(job, job.tokens).values})
         return shared(Text("texts/bill.halved", {"whole": _blocks(step, block)}), share)
@@ -214,8 +224,13 @@ def _in_flight(step: Step, moment: Moment) -> Text:
         return _head(job, "tied_heads")
     R, E, queries = job.residual_bytes, job.linear_bytes, job.arch.num_attention_heads * job.arch.head_dim
     values: dict[str, float] = {"tokens": job.tokens, "stream": R, "each": E, **_widths(job), "queries": queries}
-    if moment.name == "forward":
+    dora = adapted.in_flight(job)
+    if moment.name == "forward" or (dora and moment.temporaries == peak.passing_bytes(job)):
         passing = Text("texts/bill.in_mlp", values)
+        if dora:
+            passing = Text("texts/bill.and_dora", {"before": passing, "size": dora})
+        if moment.name != "forward":
+            return passing
         return without_backward.and_scores(job, passing, job.tokens) if step.again else passing
     scores = attention.keeps_scores(job.kernel)
     if moment.name == "B3" or (moment.name == "B5" and not scores and 2 * mlp_at_once(job) > queries):

@@ -8,6 +8,10 @@ from oomdoctor.memory.lora import NONE, Adapters, adapters_of
 from oomdoctor.memory.versions import Version, version
 from oomdoctor.memory.weights import BYTES, Counts, counts
 
+# Their training step lets the model's outputs and the loss go before backward, or at its end; a loop of one's own
+# (`outputs.loss.backward()`) has them until it names others. Where the framework is unknown it may be either; the
+# dearer is assumed.
+TRAINERS = ("transformers", "trl", "axolotl", "llamafactory", "ms-swift", "unsloth", "lightning", "torchtune")
 ZERO = ("zero1", "zero2", "zero3")
 _SHARDED = (*ZERO, "fsdp")
 _FUSED_HEAD = (1, 14)  # TRL: every trainer but PPO's and ORPO's scores tokens without making their logits

@@ -15,7 +15,7 @@ TILE_TOKENS, TILE_WORDS = 4096, 32768  # of TRL's fused output layer (TOKEN_CHUN
 
 _MEANS_ALONE = (0, 12)  # TRL's DPO: before it, the policy's logits were held while the reference ran
 _SELECTIVE = (0, 15)  # TRL: selective_log_softmax; before, log_softmax of all logits and a gather
-_MODEL_UPCASTS = (4, 45)  # transformers before it: the model hands out its logits in fp32
+MODEL_UPCASTS = (4, 45)  # transformers before it: the model hands out its logits in fp32
 _ENTROPY_ROWS = 128  # tokens whose entropy GRPO works out at a time, three tensors of their logits
 
 
@@ -33,7 +33,7 @@ def loss_of(job: Job, logit: int) -> Loss:
 
 def handed_out(job: Job, logit: int) -> int:
     """E: bytes of each logit as the trainer gets it."""
-    return 4 if job.autocast or job.transformers < _MODEL_UPCASTS else logit
+    return 4 if job.autocast or job.transformers < MODEL_UPCASTS else logit
 
 
 def _gathered(job: Job) -> tuple[float, float, float]:

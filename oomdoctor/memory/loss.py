@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from oomdoctor.case import Text
 from oomdoctor.memory import log_probs
-from oomdoctor.memory.job import Job
+from oomdoctor.memory.job import TRAINERS, Job
 from oomdoctor.memory.logits import Loss, and_chunk, in_words, per_logit
 
 _TORCHTUNE_CHUNKS = 8  # CEWithChunkedOutputLoss(num_output_chunks=8)
-# Their training step lets the model's outputs go before backward; a loop of one's own (`outputs.loss.backward()`) keeps
-# the logits alive. Where the framework is unknown it may be either; the dearer is assumed.
-_TRAINERS = ("transformers", "trl", "axolotl", "llamafactory", "ms-swift", "unsloth", "lightning", "torchtune")
 _TRL_CHUNK = 256  # tokens that TRL's chunked_nll takes at a time, checkpointed
 _SHIFTED_LABELS = (4, 49)  # transformers: the labels are shifted; before, a shifted copy was made of the logits
 
@@ -53,13 +50,26 @@ def _cross_entropy(job: Job, T: int, V: int, E: int) -> Loss:
         return _chunked(job, T, V, E)
     if job.run.torch_compile and E < 4:  # upcast, log-softmax and gradient in fused kernels, from 16-bit logits
         return per_logit(T, V, E, 2 * E, 3 * E)
-    held = 0 if job.run.framework in _TRAINERS else E
+    held = 0 if job.run.framework in TRAINERS else _named(job, E)
     if E < 4 and not (job.arch.upcasts_logits or job.autocast):
         return per_logit(T, V, E + held, 2 * E + _shifted(job, E), 3 * E + held)
     upcast = 4 if E < 4 else 0
     capped = E if job.arch.soft_cap else 0  # Gemma 2 caps its logits as well, and tanh keeps its result
     held += capped
     return per_logit(T, V, 4 + held, 4 + E + upcast + capped + _shifted(job, 4), 12 + held)
+
+
+def named_logits(job: Job) -> int:
+    """Bytes of the logits of the step before, which a loop of one's own names until the model hands out others."""
+    plain = (job.run.loss_kernel or "plain") == "plain" and job.run.task not in log_probs.TASKS
+    if job.run.framework in TRAINERS or job.scores_samples or not plain:
+        return 0
+    return _named(job, logit_bytes(job)) * job.arch.vocab_size * job.tokens
+
+
+def _named(job: Job, E: int) -> int:
+    """Bytes of each logit that `outputs` names."""
+    return 4 if job.arch.upcasts_logits and job.transformers < log_probs.MODEL_UPCASTS else E
 
 
 def _shifted(job: Job, each: int) -> int:

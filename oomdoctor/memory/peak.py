@@ -8,10 +8,10 @@ O step of the optimizer.
 
 from __future__ import annotations
 
-from oomdoctor.memory import attention, crossing, experts, in_backward, sharding, stacked, trained
+from oomdoctor.memory import adapted, attention, crossing, experts, in_backward, on_ctx, sharding, stacked, trained
 from oomdoctor.memory.activations import mlp_at_once, norm_per_token, saved_by_block
 from oomdoctor.memory.job import Job
-from oomdoctor.memory.loss import loss_of
+from oomdoctor.memory.loss import loss_of, named_logits
 from oomdoctor.memory.moments import Moment
 from oomdoctor.memory.step import Step
 
@@ -44,7 +44,8 @@ def step_of(job: Job) -> Step:
         earlier=sharding.accumulated_bytes(job, undivided) or (gradients if stay else 0),
         dequantized=_dequantized(job),
         cast=cast_cache(job) if job.checkpointing == "full" else 0,
-        stacks=tuple(step_of(stack) for stack in job.stacks),
+        left=round(on_ctx.left_over(job) * sharding.block_share(job)) + named_logits(job),
+        stacks=tuple(step_of(stack)._replace(left=0) for stack in job.stacks),
     )
 
 
@@ -71,7 +72,7 @@ def _of_all_blocks(job: Job, whole: int, ends: int) -> tuple[int, int]:
         return 0, 0
     blocks = blocks_on_card(job)
     if job.checkpointing == "full":
-        return blocks * ends, whole
+        return blocks * (ends + round(on_ctx.outliving(job) * job.tokens)), whole
     if job.checkpointing == "selective":  # every second block, or the cheaper half of a block's results
         return blocks * (whole + ends) // 2, whole // 2
     return blocks * whole, 0
@@ -145,11 +146,13 @@ def _backward(step: Step) -> tuple[Moment, ...]:
 
 def _forward_of_stack(step: Step) -> tuple[Moment, ...]:
     job, T = step.job, step.job.tokens
-    passing = T * (job.residual_bytes * job.arch.hidden_size + job.linear_bytes * mlp_at_once(job))
+    passing = passing_bytes(job)
     scores = attention.score_workspace(job.arch, job.kernel, T, job.length) if step.again else 0
     return (
-        Moment("forward", "forward", step.kept, 0, step.earlier, passing + scores, step.dequantized, step.cast),
-        Moment("F", "loss", step.kept + step.tail, step.loss.forward, step.earlier, 0, 0, step.cast),
+        Moment(
+            "forward", "forward", step.kept + step.left, 0, step.earlier, passing + scores, step.dequantized, step.cast
+        ),
+        Moment("F", "loss", step.kept + step.left + step.tail, step.loss.forward, step.earlier, 0, 0, step.cast),
     )
 
 
@@ -159,6 +162,8 @@ def _backward_of_stack(step: Step) -> tuple[Moment, ...]:
     divided = job.run.parallelism == "fsdp"  # its whole gradients are on their way to other cards: see exchange
     head = arch.vocab_size * h * job.gradient_bytes if job.trains_the_head and not divided else 0
     mlp = T * (R * h + 2 * E * mlp_at_once(job)) + experts.merged_gradient(job)
+    if step.again and adapted.in_flight(job):
+        mlp = max(mlp, passing_bytes(job))  # DoRA once more, as the block is run again
     scores = attention.score_workspace(arch, job.kernel, T, job.length)
     freed = round(T * (step.block.mlp + step.block.norms / 2 + 2 * job.attention_bytes * q)) if scores else 0
     softmax = T * (R * h + E * q) + scores
@@ -176,6 +181,12 @@ def _backward_of_stack(step: Step) -> tuple[Moment, ...]:
         Moment("B5", "backward", first - freed, 0, almost, in_first, step.dequantized, freed=freed),
         Moment("B6", "backward", R * h * T, 0, whole, 2 * head if shares_table(job) else 0),
     )
+
+
+def passing_bytes(job: Job) -> int:
+    """What is in flight in forward: the stream, the widest tensors of the MLP, and what DoRA makes of a weight."""
+    stream = job.residual_bytes * job.arch.hidden_size + job.linear_bytes * mlp_at_once(job)
+    return job.tokens * stream + adapted.in_flight(job)
 
 
 def shares_table(job: Job) -> bool:
@@ -198,7 +209,7 @@ def _optimizer(step: Step) -> Moment:
     job = step.job
     copies = stepped_numbers(job) * copy_bytes(job)
     workspace = trained.workspace(job) * sharding.state_share(job)
-    return Moment("O", "optimizer_step", 0, 0, step.gradients, round(copies + workspace))
+    return Moment("O", "optimizer_step", step.left, 0, step.gradients, round(copies + workspace))
 
 
 def stepped_numbers(job: Job) -> float:

@@ -22,4 +22,5 @@ class Step(NamedTuple):
     earlier: int  # of micro-batches before, alive from the start
     dequantized: int
     cast: int
+    left: int  # of the step before
     stacks: tuple["Step", ...] = ()  # before the model's own

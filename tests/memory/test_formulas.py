@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from oomdoctor.case import Architecture, Run
+from oomdoctor.case import Architecture, Lora, Run
 from oomdoctor.memory.bill import bill_of
 from oomdoctor.memory.created import tensors_of
 from oomdoctor.memory.lines import Bill, Line
@@ -28,7 +28,7 @@ TECHNICAL = set(
     CublasHandlePool.cpp max_memory_allocated max_memory_reserved stas00/ml-engineering meta QLoRA LLM.int8 GPTQ
     DistributedDataParallel DDP gradient_as_bucket_view nn.DataParallel FSDP DeepSpeed reduce_bucket_size overlap_comm
     stage3_max_live_parameters sub_group_size ZeRO ZeRO-3 vLLM gpu_memory_utilization PPO PPOTrainer
-    ChunkedLogProbFunction EMA fp32 PEFT from_pretrained load_state_dict
+    ChunkedLogProbFunction EMA fp32 PEFT DoRA from_pretrained load_state_dict
 """.split()  # noqa: SIM905  # easier to read than sixty quotes
 )
 ENGLISH = re.compile(r"(?<![A-Za-z0-9_.])[A-Za-z][A-Za-z0-9_./-]*")
@@ -119,6 +119,18 @@ ADAPTERS: list[dict[str, Any]] = [
     for parallelism in ("none", "fsdp", "zero3")
     for changes in ({"kbit_prepare": True}, {"offload": "params"}, {"bnb_4bit_quant_storage": "uint8"})
 ]
+ADAPTERS += [
+    {"quantization": "int8", "gradient_checkpointing": "full"},
+    {"quantization": "nf4", "versions": {"bitsandbytes": "0.43.1"}, "gradient_checkpointing": "full"},
+]
+DORA = [
+    lora(gradient_checkpointing=checkpointing, quantization=quantization)._replace(
+        lora=Lora(r=8, target_modules=("all-linear",), use_dora=True, lora_dropout=dropout)
+    )
+    for checkpointing in ("none", "full")
+    for quantization in ("none", "nf4")
+    for dropout in (0.0, 0.1)
+]
 
 
 @pytest.mark.parametrize("changes", OTHERS)
@@ -130,6 +142,11 @@ def test_formulas_of_rarer_runs_add_up(changes: dict[str, Any], arch: Architectu
 @pytest.mark.parametrize("changes", ADAPTERS)
 def test_formulas_of_adapters_add_up(changes: dict[str, Any]) -> None:
     check(lora(max_length=16, **changes), llamas.LLAMA2_7B)
+
+
+@pytest.mark.parametrize("run", DORA)
+def test_formulas_of_dora_add_up(run: Run) -> None:
+    check(run, llamas.LLAMA2_7B)
 
 
 def test_masks_of_dropout_are_in_the_formula() -> None:
@@ -155,7 +172,7 @@ def every_run() -> list[tuple[Run, Architecture]]:
     ]
     losses = [full(loss_kernel=name, max_length=8192) for name in ("plain", "triton", "chunked", "liger")]
     adapters = [lora(**changes) for changes in ADAPTERS]
-    runs = [*parallel, *quantized, *losses, *adapters, *(full(**changes) for changes in OTHERS)]
+    runs = [*parallel, *quantized, *losses, *adapters, *DORA, *(full(**changes) for changes in OTHERS)]
     return [(run, llamas.LLAMA2_7B) for run in runs]
 
 
