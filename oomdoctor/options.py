@@ -24,11 +24,13 @@ WITHOUT_EFFECT: Mapping[str, tuple[str, ...]] = {
     "claims": ("full", "prefer"),
     "cards": ("full", "gpus", "nodes"),
     "resume": (),
+    "report": ("full",),
     "schema": ("full", "prefer", "run", "set", "config", "gpus", "nodes"),
     "rules": ("full", "prefer", "run", "set", "config", "gpus", "nodes"),
 }
 COMMANDS = tuple(WITHOUT_EFFECT)
 _ONCE = ("--run",)
+_TAKES_LOG = ("claims", "report")  # the figures may be those of a log's run
 
 Words = Callable[[str], str]
 
@@ -90,7 +92,7 @@ def _check_logs(chosen: argparse.Namespace) -> None:
     if misplaced is not None and chosen.command is None:
         raise UserError("--config", Text("texts/cli.config_before_command", {"command": misplaced}))
     logs = chosen.from_log or []
-    if chosen.command == "claims":  # its figures may be those of a log's run
+    if chosen.command in _TAKES_LOG:
         return
     command = chosen.command or next((name for name in logs[1:] if name in COMMANDS), None)
     if logs and command is not None:
@@ -123,11 +125,18 @@ def _parser(lang: str, named: Sequence[str]) -> _Parser:
 
 def _arguments(command: argparse.ArgumentParser, name: str, words: Words) -> None:
     """What a command takes beside the common options."""
+    if name in _TAKES_LOG:
+        logs = 1 if name == "claims" else "+"
+        command.add_argument("--from-log", nargs=logs, default=None, metavar="FILE|DIR|-", help=words("log_of_run"))
+    else:  # refused, in plain words
+        command.add_argument("--from-log", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     if name == "claims":
         command.add_argument("words", nargs="*", metavar="WORDS|ID", help=words("claims_words"))
-        command.add_argument("--from-log", nargs=1, default=None, metavar="FILE|DIR|-", help=words("claims_from_log"))
-        return
-    command.add_argument("--from-log", default=argparse.SUPPRESS, help=argparse.SUPPRESS)  # refused, in plain words
+    if name == "report":
+        kind = command.add_mutually_exclusive_group()
+        kind.add_argument("--md", action="store_true", help=words("md"))
+        kind.add_argument("--html", action="store_true", help=words("html"))
+        command.add_argument("--keep-private", action="store_true", help=words("keep_private"))
     if name in ("bill", "plan", "cards"):
         command.add_argument("cards", nargs="*" if name == "bill" else "?", metavar="CARD.yaml", help=words("card"))
     if name == "dry-run":

@@ -54,7 +54,7 @@ def show(findings: Findings, lang: str, console: Console, full: bool = False) ->
     """
     page = Page(console, lang, brief=not full)
     if full:
-        _full(page, findings)
+        show_full(page, findings)
     else:
         _brief(page, findings)
 
@@ -77,7 +77,8 @@ def _brief(page: Page, findings: Findings) -> None:
     page.paragraph(page.word("more_in_full"), style="dim")
 
 
-def _full(page: Page, findings: Findings) -> None:
+def show_full(page: Page, findings: Findings) -> None:
+    """The long report on any page."""
     case = findings.case
     if case.crash is not None or findings.plan is None:
         crash_section(page, case.crash)
