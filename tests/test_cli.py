@@ -252,6 +252,7 @@ EVERY_COMMAND = {
     "cards": ("cards", CARD),
     "lengths": ("lengths", ROOT / "README.md"),
     "learn": ("learn", "1"),
+    "report": ("report", "--run", CARD),
 }
 COMMON = (
     "--json",
