@@ -155,7 +155,7 @@ def static_bytes(run: Run, arch: Architecture) -> tuple[Line, ...]:
 
 
 def _static(job: Job) -> tuple[Line, ...]:
-    return resting.weights(job), items.gradients(job), items.states(job)
+    return resting.weights(job), items.gradients(job), *items.states(job)
 
 
 def needed(run: Run, arch: Architecture) -> Job:
@@ -170,13 +170,13 @@ def _training(job: Job) -> Iterator[PhaseBill]:
     step = step_of(job)
     outside = items.outside(job)
     loaded = (resting.weights(job), *resting.companions(job), *outside)
-    lasting = (*loaded, items.states(job), items.workspace(job))
+    lasting = (*loaded, *items.states(job), items.workspace(job))
     arrived = _arriving(job, step, outside)
     yield arrived
     # FSDP gathers in streams of their own, which cannot use what loading has left in the default stream's pool.
     floor = _most((arrived,), NOT_TORCH).likely if job.run.parallelism == "fsdp" else 0
     if job.run.resume_from_checkpoint:
-        yield _phase(job, step, (*loaded, items.states(job)), (saving.resuming(job),))
+        yield _phase(job, step, (*loaded, *items.states(job)), (saving.resuming(job),))
     if online.generates(job):
         engine = items.engine(job)
         yield _phase(job, step, (*lasting, engine), online.moments(job))

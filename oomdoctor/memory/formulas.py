@@ -41,15 +41,16 @@ def shared(whole: Text, share: float, is_sum: bool = False) -> Text:
 
 def each_parameter(job: Job, size: int) -> Text:
     """So many bytes for all trained parameters."""
-    return _parameters(trained.trainable_parameters(job), size)
+    return of_parameters(trained.trainable_parameters(job), size)
 
 
 def of_parts(found: tuple[trained.Part, ...]) -> Text:
     """So many bytes for these parameters."""
-    return _parameters(sum(part.parameters for part in found), trained.weight_bytes(found))
+    return of_parameters(sum(part.parameters for part in found), trained.weight_bytes(found))
 
 
-def _parameters(count: int, size: int) -> Text:
+def of_parameters(count: int, size: int) -> Text:
+    """`6.7e9 parameters x 2 B`."""
     return Text("texts/bill.parameters", {"count": count, "each": size / max(1, count)})
 
 
@@ -58,12 +59,12 @@ def gradients(step: Step, moment: Moment) -> Text:
     if in_backward.applies(step.job):
         return _one_gradient(step.job, moment)
     if moment.gradients == step.earlier != step.gradients:
-        return _parameters(step.trainable, step.earlier)  # FSDP without synchronisation
+        return of_parameters(step.trainable, step.earlier)  # FSDP without synchronisation
     if moment.name in ("B5", "B6") and step.job.run.parallelism == "fsdp" and moment.gradients != step.gradients:
         return Text("texts/bill.gradients_of_blocks", {"size": moment.gradients})
     if moment.name not in ("B5", "B6") and moment.gradients != step.gradients and not moment.stack:
         return _head(step.job, "head_gradient")
-    whole = shared(_parameters(step.trainable, step.undivided), sharding.gradient_share(step.job))
+    whole = shared(of_parameters(step.trainable, step.undivided), sharding.gradient_share(step.job))
     if moment.gradients == step.gradients:
         return whole
     share = (

@@ -49,11 +49,19 @@ def rollout_scores(job: Job) -> Line:
 
 
 @once
-def states(job: Job) -> Line:
+def states(job: Job) -> tuple[Line, ...]:
     """Optimizer states; paged ones lie in managed memory, outside torch's allocator."""
-    share, size = sharding.state_share(job), trained.states(job)
-    key = "paged_states" if trained.kind_of(job).paged else "optimizer_states"
-    formula = formulas.shared(formulas.each_parameter(job, size), share)
+    whole, count = trained.states(job), trained.trainable_parameters(job)
+    if not trained.kind_of(job).paged:
+        return (_states(job, "optimizer_states", count, whole),)
+    few = trained.not_paged(job)
+    paged = _states(job, "paged_states", count - few.parameters, whole - few.bytes)
+    return (paged, _states(job, "optimizer_states", few.parameters, few.bytes)) if few.bytes else (paged,)
+
+
+def _states(job: Job, key: str, count: int, size: int) -> Line:
+    share = sharding.state_share(job)
+    formula = formulas.shared(formulas.of_parameters(count, size), share)
     return exact(key, round(size * share), formula, origins.of_states(job))
 
 

@@ -58,10 +58,14 @@ def communication(job: Job) -> Range:
 
 
 def workspace(job: Job) -> tuple[int, Text]:
-    """cuBLAS workspaces, which torch's allocator counts: 8 of 4 MiB on Hopper, else 2 of 4 MiB and 8 of 16 KiB."""
+    """cuBLAS workspaces, which torch's allocator counts: 8 of 4 MiB on Hopper, else 2 of 4 MiB and 8 of 16 KiB.
+
+    Each thread has its own handle and workspace, and autograd runs backward in a thread of its own.
+    """
+    threads = 1 if job.run.task == "inference" else 2
     if (job.run.compute_capability or 8.0) >= _HOPPER:
-        return 8 * 4 * MIB, Text("texts/bill.cublas_hopper")
-    return 2 * 4 * MIB + 8 * 16 * KIB, Text("texts/bill.cublas")
+        return threads * 8 * 4 * MIB, Text("texts/bill.cublas_hopper", {"threads": threads})
+    return threads * (2 * 4 * MIB + 8 * 16 * KIB), Text("texts/bill.cublas", {"threads": threads})
 
 
 def slack(job: Job, traffic: Traffic) -> tuple[Range, Text]:

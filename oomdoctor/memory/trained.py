@@ -9,6 +9,8 @@ from oomdoctor.memory.job import Job
 from oomdoctor.memory.once import once
 from oomdoctor.memory.weights import layer_parameters
 
+_SMALLEST_PAGED = 100_000  # numbers; bitsandbytes (get_state_buffer) keeps states of smaller tensors in torch's memory
+
 
 class Part(NamedTuple):
     """Trained parameters of one dtype."""
@@ -92,6 +94,26 @@ def _states(job: Job, part: Part, kind: optimizer.Kind) -> float:
         return low_rank.states(job, number, kind) + rest * each + part.parameters * master
     size = part.parameters * (each + master)
     return size + part.tables * (8 - each) if kind.tables_in_32_bits else size
+
+
+class NotPaged(NamedTuple):
+    """Parameters whose states a paged optimizer keeps on the card, and the bytes of those states."""
+
+    parameters: int
+    bytes: int
+
+
+def not_paged(job: Job) -> NotPaged:
+    """Tensors too small for pages: most adapters, norms and biases."""
+    numbers = _in_small_adapters(job) if job.adapters else job.counts.norms + job.counts.biases
+    each = optimizer.of(kind_of(job).states, 4 if job.master else job.trained_bytes)
+    return NotPaged(numbers, round(numbers * each))
+
+
+def _in_small_adapters(job: Job) -> int:
+    linears = job.adapters.targets if job.adapters else ()
+    tensors = [(linear.count, job.lora.r * width) for linear in linears for width in (linear.inputs, linear.outputs)]
+    return job.arch.num_hidden_layers * sum(count * size for count, size in tensors if size < _SMALLEST_PAGED)
 
 
 def stepped_bytes(job: Job, part: Part) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from oomdoctor.case import Lora
 from oomdoctor.memory import in_backward, low_rank, trained
 from oomdoctor.memory.bill import bill_of
 from oomdoctor.memory.job import job_of
@@ -190,3 +191,16 @@ def test_a_second_set_of_gradients_is_what_accumulation_would_need() -> None:
     run = full(optim="adamw_torch_fused", gradient_checkpointing="full", loss_kernel="chunked", framework="torchtune")
     saved = [bill_of(run._replace(optimizer_in_backward=on), arch).allocated.likely for on in (False, True)]
     assert 0 < saved[0] - saved[1] < 2 * 3_212_749_824
+
+
+def test_a_paged_optimizer_keeps_the_states_of_small_tensors_on_the_card() -> None:
+    # bitsandbytes pages tensors of 100,000 numbers and more. Llama-2-7B, r = 16 on q, k, v, o: each A and B has
+    # 16 x 4096 = 65,536 numbers, so none is paged; on down its A has 16 x 11008 = 176,128 and is.
+    attention = ("q_proj", "k_proj", "v_proj", "o_proj")
+    small = bill_of(lora(optim="paged_adamw_8bit", lora=Lora(r=16, target_modules=attention)), llamas.LLAMA2_7B)
+    assert small.line("paged_states") == 0
+    assert small.line("optimizer_states") == pytest.approx(32 * 4 * 2 * 65_536 * (2 + 8 / 256), rel=1e-6)
+    mixed = lora(optim="paged_adamw_8bit", lora=Lora(r=16, target_modules=("down_proj",)))
+    assert bill_of(mixed, llamas.LLAMA2_7B).line("paged_states") == pytest.approx(
+        32 * 176_128 * (2 + 8 / 256), rel=1e-6
+    )
