@@ -3,8 +3,8 @@
     python benchmarks/dry_run/against_formulas.py [word in a model's name ...]
 
 Prints for each run the peak of allocated bytes, simulated and by formula, with the phase that each takes for the worst,
-and what the simulated allocator reserves beside the bill's range for it. At the end the worst deviation of each model and
-of each setting, how many runs are within 1, 3 and 5 %, and how the reserved bytes lie in the range. Needs torch,
+and what the simulated allocator reserves beside the bill's range for it. At the end the worst deviation of each model
+and of each setting, how many runs are within 1, 3 and 5 %, and how the reserved bytes lie in the range. Needs torch,
 transformers and peft.
 """
 
