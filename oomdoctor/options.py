@@ -30,7 +30,7 @@ WITHOUT_EFFECT: Mapping[str, tuple[str, ...]] = {
 }
 COMMANDS = tuple(WITHOUT_EFFECT)
 _ONCE = ("--run",)
-_TAKES_LOG = ("claims", "report")  # the figures may be those of a log's run
+TAKES_LOG = ("claims", "report")  # the figures may be those of a log's run
 
 Words = Callable[[str], str]
 
@@ -92,7 +92,7 @@ def _check_logs(chosen: argparse.Namespace) -> None:
     if misplaced is not None and chosen.command is None:
         raise UserError("--config", Text("texts/cli.config_before_command", {"command": misplaced}))
     logs = chosen.from_log or []
-    if chosen.command in _TAKES_LOG:
+    if chosen.command in TAKES_LOG:
         return
     command = chosen.command or next((name for name in logs[1:] if name in COMMANDS), None)
     if logs and command is not None:
@@ -125,7 +125,7 @@ def _parser(lang: str, named: Sequence[str]) -> _Parser:
 
 def _arguments(command: argparse.ArgumentParser, name: str, words: Words) -> None:
     """What a command takes beside the common options."""
-    if name in _TAKES_LOG:
+    if name in TAKES_LOG:
         logs = 1 if name == "claims" else "+"
         command.add_argument("--from-log", nargs=logs, default=None, metavar="FILE|DIR|-", help=words("log_of_run"))
     else:  # refused, in plain words

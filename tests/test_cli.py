@@ -329,7 +329,7 @@ def test_resume_takes_a_run_card_and_settings(tmp_path: Path) -> None:
     assert values["max_length"] == (512, "set")
 
 
-@pytest.mark.parametrize("name", [name for name in EVERY_COMMAND if name != "claims"])
+@pytest.mark.parametrize("name", [name for name in EVERY_COMMAND if name not in options.TAKES_LOG])
 def test_a_log_beside_a_command_is_refused(name: str) -> None:
     for arguments in (("--from-log", LOG, *EVERY_COMMAND[name]), (*EVERY_COMMAND[name], "--from-log", LOG)):
         done = oomdoctor(*arguments)
