@@ -118,6 +118,15 @@ def _accumulation(known: Known) -> Inferred:
         yield "per_device_train_batch_size", total // (steps * world), "config.total_batch_size", "total_batch"
 
 
+def _torchtune_targets(known: Known) -> Inferred:
+    """torchtune names the projections of attention, and says of the MLP's whether they are adapted."""
+    attention = known["config.lora_attention"].value if "config.lora_attention" in known else ()
+    if isinstance(attention, tuple) and attention:
+        names = [name.removesuffix("_proj").replace("output", "o") for name in attention]
+        mlp = ["gate", "up", "down"] if _is(known, "config.lora_mlp", True) else []
+        yield "lora.target_modules", (*names, *mlp), "config.lora_attention", "projections"
+
+
 def _reference(known: Known) -> Inferred:
     """GRPO keeps a reference model only where its KL term counts."""
     if _is(known, "task", "grpo") and _is(known, "config.beta_zero", True):
@@ -134,4 +143,5 @@ _RULES: tuple[Callable[[Known], Inferred], ...] = (
     _parallelism,
     _accumulation,
     _reference,
+    _torchtune_targets,
 )

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from oomdoctor.case import Fact, Text, Unread, UserError
 from oomdoctor.configs.kinds import PYTHON, SHELL, Config, recognise, split_kind
+from oomdoctor.configs.mapping import DEFAULT
 from oomdoctor.configs.nodes import SIZE_LIMIT, decoded, read_text
 from oomdoctor.sources.config.infer import inferred
 from oomdoctor.sources.config.leaves import Leaf, leaves_of
@@ -46,12 +47,25 @@ def read_configs(arguments: Sequence[str], beside: Iterable[Fact] = ()) -> Confi
         for named in reading.named:
             configs += ((followed, named.flags) for followed in _followed(named, config, seen, unread))
     read.sort(key=lambda pair: _place(pair[0].kind))
-    facts = [fact for _, reading in read for fact in reading.facts]
+    facts = _ordered(fact for _, reading in read for fact in reading.facts)
     return Configs(
         (*facts, *inferred([*facts, *beside])),
         (*(each for _, reading in read for each in reading.unread), *unread),
         tuple((config.path, config.kind) for config, _ in read),
     )
+
+
+def _ordered(facts: Iterable[Fact]) -> list[Fact]:
+    """What follows from the kind of a file alone, and stands on no line, gives way to what stands on one; and what
+    follows from a command that could be of any framework to all else."""
+    facts = list(facts)
+    general = [fact for fact in facts if fact.key == "framework" and fact.value == DEFAULT and not _has_line(fact)]
+    others = [fact for fact in facts if not _has_line(fact) and fact not in general]
+    return [*general, *others, *(fact for fact in facts if _has_line(fact))]
+
+
+def _has_line(fact: Fact) -> bool:
+    return fact.source.rpartition(":")[2].isdecimal()
 
 
 def _place(kind: str) -> int:

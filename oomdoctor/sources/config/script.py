@@ -165,6 +165,14 @@ def _loop(tree: ast.Module, made: set[str], path: str) -> Iterator[Fact]:
             return
 
 
+def _outermost(facts: list[Fact]) -> list[Fact]:
+    """Of the frameworks that a script uses, the outermost last: Unsloth hands its model to TRL's trainer."""
+    order = knowledge.lookup("evidence/frameworks/order")
+    frameworks = [fact for fact in facts if fact.key == "framework"]
+    frameworks.sort(key=lambda fact: order.index(fact.value) if fact.value in order else -1)
+    return [*(fact for fact in facts if fact.key != "framework"), *frameworks]
+
+
 def _joined(readings: Iterable[tuple[Reading, bool]], loop: Iterable[Fact]) -> Reading:
     """One reading of all calls. A key that a condition may change is left unknown, and reported."""
     readings = list(readings)
@@ -175,6 +183,6 @@ def _joined(readings: Iterable[tuple[Reading, bool]], loop: Iterable[Fact]) -> R
     why = Text("texts/configs.conditional")
     unread = [each for reading, certain in readings if certain for each in reading.unread]
     unread += [Unread(key, fact.source, why) for key, fact in open_keys.items() if not key.startswith("config.")]
-    facts = [fact for fact in [*loop, *sure] if fact.key not in open_keys]
+    facts = _outermost([fact for fact in [*loop, *sure] if fact.key not in open_keys])
     named = [each for reading, _ in readings for each in reading.named]
     return Reading(tuple(facts), tuple(unread), tuple(named))

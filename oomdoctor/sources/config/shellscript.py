@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from oomdoctor import knowledge
 from oomdoctor.case import Fact, Text, UserError
 from oomdoctor.configs.kinds import PYTHON, Config
+from oomdoctor.configs.mapping import DEFAULT
 from oomdoctor.configs.shell import commands
 from oomdoctor.sources.config.commandline import Started, started
 from oomdoctor.sources.config.tables import Table, table
 from oomdoctor.sources.config.translate import Named, Reading, translated
 
 _SURE = 2  # marks of a framework among the flags of a script that does not say whose it is
-_OWN = "transformers"
 
 
 def read_shell(config: Config) -> Reading:
@@ -55,7 +55,7 @@ def _words_of(run: Started) -> Table:
         if "marks" in entry and not entry.get("general") and "framework" in entry
     }
     best = max(marks, key=lambda name: marks[name])
-    return table(best if marks[best] >= _SURE else _OWN)
+    return table(best if marks[best] >= _SURE else DEFAULT)
 
 
 def _circumstances(run: Started, path: str) -> Iterator[Fact]:

@@ -3,7 +3,8 @@
 An entry of rules/configs is a table:
   marks, sure, general: how a file of this kind is told (`oomdoctor.configs.kinds`); a table without marks is for calls
     of a script and for other tables;
-  framework, places: whose words it speaks, and at which places of rules/frameworks they stand; these are turned round;
+  framework, places: whose words it speaks, and at which places of rules/frameworks they stand; these are turned round,
+    but for the run-card keys in `except`;
   extends: tables whose keys it has as well; sets: facts that hold for such a file by itself (not for what extends it);
   reads: key -> a run-card key, or {key, values, words, patterns, file} (`oomdoctor.sources.config.values`), for what
     turning round does not say;
@@ -51,9 +52,9 @@ class Table(NamedTuple):
         names = [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
         return any(name in self.silent or name.startswith(self.beginnings) for name in names)
 
-    def knows(self, key: str) -> bool:
-        """Whether a key means something here."""
-        return key in self.reads or key in self.plain or any(key in said.settings for said in self.said)
+    def counts(self, key: str) -> bool:
+        """Whether the key is one that no bill takes into account; one that ends in `*` stands for all that begin so."""
+        return key in self.beyond or any(key.startswith(each[:-1]) for each in self.beyond if each.endswith("*"))
 
 
 @cache
@@ -97,6 +98,8 @@ def _turned_round(entries: Sequence[Mapping[str, Any]], silent: set[str]) -> tup
     said: dict[tuple[str, str, tuple[tuple[str, str], ...]], Said] = {}
     for entry in entries:
         for key, way in _ways(entry):
+            if key in entry.get("except", ()):
+                continue
             if "key" in way:
                 plain.setdefault(way["key"], key)
             for value, settings in way.get("values", {}).items():

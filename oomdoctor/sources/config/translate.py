@@ -64,11 +64,12 @@ def _single(leaf: Leaf, table: Table) -> Read:
         return Read()
     if leaf.key in table.plain:
         return read(leaf, table.plain[leaf.key])
-    if table.is_silent(leaf.key):
+    counts = table.counts(leaf.key)
+    if table.is_silent(leaf.key) and not counts:
         return Read()
     if any(leaf.key in said.settings for said in table.said):
         return Read()
-    if leaf.key in table.beyond:
+    if counts:
         off = isinstance(leaf.text, str) and leaf.text.lower() in _OFF
         return Read() if off else Read(why=Text("texts/configs.beyond"))
     return Read(why=Text("texts/configs.unknown_key"))

@@ -1,0 +1,13 @@
+deepspeed --num_gpus=2 fastchat/train/train_lora.py \
+    --model_name_or_path lmsys/vicuna-7b-v1.5 \
+    --lora_r 8 --lora_alpha 16 --lora_dropout 0.05 \
+    --data_path data/dummy.json \
+    --q_lora True \
+    --bf16 True \
+    --output_dir checkpoints \
+    --per_device_train_batch_size 2 \
+    --gradient_accumulation_steps 16 \
+    --model_max_length 2048 \
+    --gradient_checkpointing True \
+    --flash_attn False \
+    --deepspeed playground/deepspeed_config_s2.json

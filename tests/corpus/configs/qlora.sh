@@ -1,0 +1,26 @@
+python qlora.py \
+    --model_name_or_path huggyllama/llama-7b \
+    --use_auth \
+    --output_dir ./output/guanaco-7b \
+    --logging_steps 10 \
+    --save_strategy steps \
+    --data_seed 42 \
+    --max_eval_samples 1000 \
+    --dataloader_num_workers 1 \
+    --group_by_length \
+    --remove_unused_columns False \
+    --do_train \
+    --lora_r 64 \
+    --lora_alpha 16 \
+    --lora_modules all \
+    --double_quant \
+    --quant_type nf4 \
+    --bf16 \
+    --bits 4 \
+    --gradient_checkpointing \
+    --dataset oasst1 \
+    --source_max_len 16 \
+    --target_max_len 512 \
+    --per_device_train_batch_size 1 \
+    --gradient_accumulation_steps 16 \
+    --optim paged_adamw_32bit

@@ -1,0 +1,19 @@
+NPROC_PER_NODE=8 swift rlhf \
+    --rlhf_type grpo \
+    --model Qwen/Qwen2.5-7B-Instruct \
+    --reward_funcs accuracy format \
+    --use_vllm true \
+    --vllm_mode colocate \
+    --vllm_gpu_memory_utilization 0.5 \
+    --vllm_max_model_len 8192 \
+    --train_type full \
+    --torch_dtype bfloat16 \
+    --max_length 2048 \
+    --max_completion_length 1024 \
+    --num_generations 8 \
+    --per_device_train_batch_size 2 \
+    --sleep_level 1 \
+    --beta 0.001 \
+    --temperature 1.0 \
+    --log_completions true \
+    --deepspeed zero2
