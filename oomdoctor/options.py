@@ -25,6 +25,7 @@ WITHOUT_EFFECT: Mapping[str, tuple[str, ...]] = {
     "cards": ("full", "gpus", "nodes"),
     "resume": (),
     "report": ("full",),
+    "completion": ("full", "prefer", "run", "set", "config", "gpus", "nodes"),
     "schema": ("full", "prefer", "run", "set", "config", "gpus", "nodes"),
     "rules": ("full", "prefer", "run", "set", "config", "gpus", "nodes"),
 }
@@ -101,6 +102,11 @@ def _check_logs(chosen: argparse.Namespace) -> None:
         raise UserError("--from-log -", Text("texts/cli.twice"), Text("texts/cli.see_help"))
 
 
+def whole_parser(lang: str) -> argparse.ArgumentParser:
+    """The parser with all its commands, for who wants to know what may be said."""
+    return _parser(lang, COMMANDS)
+
+
 def _parser(lang: str, named: Sequence[str]) -> _Parser:
     def words(name: str) -> str:
         return render(Text(f"texts/cli.{name}"), lang).replace("%", "%%")
@@ -146,6 +152,8 @@ def _arguments(command: argparse.ArgumentParser, name: str, words: Words) -> Non
     if name == "lengths":
         command.add_argument("data", metavar="DATA", help=words("lengths"))
         command.add_argument("--tokenizer", metavar="FILE", help=words("tokenizer"))
+    if name == "completion":
+        command.add_argument("shell", choices=("bash", "zsh", "fish"), help=words("shell"))
     if name == "learn":
         command.add_argument("topic", nargs="*", metavar="LESSON|WORD", help=words("learn"))
     if name == "rules":

@@ -252,6 +252,7 @@ EVERY_COMMAND = {
     "cards": ("cards", CARD),
     "lengths": ("lengths", ROOT / "README.md"),
     "learn": ("learn", "1"),
+    "completion": ("completion", "bash"),
     "report": ("report", "--from-log", EXAMPLES / "llama2-7b-lora-3090.log"),
 }
 COMMON = (
