@@ -119,13 +119,17 @@ class Stack(NamedTuple):
 
     role: encoder (as many tokens as the source text) | vision | audio (as many as `arch.tokens` for each image or
     sound) | blocks (the model's own tokens). arch: their shape, embeddings and last norm included, without vocabulary.
-    projector: linear layers between them and the model, over `projected` tokens of each image.
+    projector: linear layers between them and the model, one after the other. merge: patches along each side of an image
+    that become one token of it; pools: by their mean, which is then normalised, and not side by side. images: of a
+    sample, where nobody says how many.
     """
 
     role: str
     arch: "Architecture"
     projector: tuple[Linear, ...] = ()
-    projected: int = 0
+    merge: int = 1
+    pools: bool = False
+    images: int = 0
 
 
 class Architecture(NamedTuple):
@@ -181,9 +185,11 @@ class Architecture(NamedTuple):
     output_copied: bool = False  # queries are laid out head by head, so that attention's output is copied for its layer
     stem_widths: int = 0  # what convolutions before the blocks keep for each token, in hidden sizes
     end_dropouts: int = 0  # dropouts before the first block and behind the last one
+    masked_by_images: bool = False  # tokens of an image attend to each other both ways, for which a mask is made
     tokens: int = 0  # of one image or sound, which the model sees in place of text; 0 = it reads text
-    patch_size: int = 0  # pixels of a side
+    patch_size: int = 0  # pixels of a side; the image may have any size where `tokens` is 0
     class_tokens: int = 0  # among `tokens`, beside those of patches
+    unused_blocks: int = 0  # at the end, whose output nobody reads
     stacks: tuple[Stack, ...] = ()
 
     @property
@@ -226,6 +232,7 @@ class Run(NamedTuple):
     gradient_accumulation_steps: int | None = None
     max_length: int | None = None
     longest_sample: int | None = None  # tokens, before anything is cut
+    images_per_sample: int | None = None
     max_source_length: int | None = None  # tokens that an encoder reads, where they are not as many as the decoder's
     padding: str | None = None
     packing: bool | None = None
@@ -294,6 +301,17 @@ class Run(NamedTuple):
     gpu_name: str | None = None
     gpu_memory_mib: int | None = None  # what torch calls total
     compute_capability: float | None = None
+
+    def images(self, arch: Architecture | None) -> int:
+        """Images of a sample that a model which sees is given; as is usual for it, where nobody says."""
+        usual = sum(stack.images for stack in arch.stacks) if arch else 0
+        return usual if self.images_per_sample is None else self.images_per_sample
+
+    @property
+    def pixels(self) -> int:
+        """Pixels of one image for a model that takes any size: the limit, which LLaMA-Factory sets to 768 x 768 and
+        most scripts for Qwen-VL to 1280 of its tokens, where nobody says another."""
+        return self.max_pixels or (768 * 768 if self.framework == "llamafactory" else 1280 * 28 * 28)
 
 
 class Holder(NamedTuple):

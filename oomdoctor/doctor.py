@@ -193,7 +193,12 @@ def _model_notes(facts: Facts, architecture: Architecture | None) -> tuple[Text,
     if architecture is None and facts.get("model") is not None:
         return (Text("texts/doctor.model_unknown", {"name": facts.get("model")}),)
     note = family_note(facts.values()) if architecture is not None else None
-    return (note,) if note is not None else ()
+    found = (note,) if note is not None else ()
+    if architecture is None or not architecture.stacks:
+        return found
+    from oomdoctor import inputs
+
+    return (*found, *inputs.notes(facts, architecture))
 
 
 _UNREAD_MOST = 20  # settings that are named one by one

@@ -46,6 +46,7 @@ FIELDS: Mapping[str, Field] = {
     "per_device_train_batch_size": _COUNT,
     "gradient_accumulation_steps": _COUNT,
     "max_length": _COUNT,
+    "images_per_sample": Field("whole"),
     "max_source_length": _COUNT,
     "padding": _choice("longest", "max_length"),
     "packing": _FLAG,

@@ -23,6 +23,9 @@ from oomdoctor.trace.whole import Simulator
 from oomdoctor.units import MIB
 
 SHAPE = {"hidden_size": 1024, "num_hidden_layers": 4, "num_attention_heads": 16, "num_key_value_heads": 4}
+TEXT = {**SHAPE, "num_attention_heads": 8, "intermediate_size": 2816, "vocab_size": 32064}
+TOWER = {"hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 4, "num_attention_heads": 16}
+QWEN_TOWER = {"depth": 4, "num_heads": 16, "patch_size": 14, "out_hidden_size": 1024}
 BART = {
     "is_encoder_decoder": True,
     "d_model": 1024,
@@ -85,6 +88,56 @@ MODELS: dict[str, dict[str, Any]] = {
     "mbart": {"model_type": "mbart", "encoder_layers": 4, "decoder_layers": 4, "vocab_size": 50265, **BART},
     "nllb": {"model_type": "m2m_100", "encoder_layers": 4, "decoder_layers": 4, "vocab_size": 64000, **BART},
     "whisper": {"model_type": "whisper", "encoder_layers": 4, "decoder_layers": 4, "vocab_size": 51866, **BART},
+    "llava": {
+        "model_type": "llava",
+        "text_config": {"model_type": "llama", **TEXT},
+        "vision_config": {"model_type": "clip_vision_model", **TOWER, "image_size": 336, "patch_size": 14},
+        "vision_feature_layer": -2,
+        "image_token_index": 32000,
+    },
+    "paligemma": {
+        "model_type": "paligemma",
+        "text_config": {"model_type": "gemma", **TEXT, "num_key_value_heads": 1, "head_dim": 256},
+        "vision_config": {"model_type": "siglip_vision_model", **TOWER, "patch_size": 14, "vision_use_head": False},
+        "projection_dim": 1024,
+    },
+    "gemma3": {
+        "model_type": "gemma3",
+        "text_config": {"model_type": "gemma3_text", **TEXT, "head_dim": 256},
+        "vision_config": {
+            "model_type": "siglip_vision_model",
+            **TOWER,
+            "image_size": 896,
+            "patch_size": 14,
+            "vision_use_head": False,
+        },
+        "mm_tokens_per_image": 256,
+    },
+    "qwen2_vl": {
+        "model_type": "qwen2_vl",
+        "text_config": {"model_type": "qwen2_vl_text", **TEXT},
+        "vision_config": {"model_type": "qwen2_vl", **QWEN_TOWER, "embed_dim": 1280, "hidden_size": 1024},
+    },
+    "qwen2_5_vl": {
+        "model_type": "qwen2_5_vl",
+        "text_config": {"model_type": "qwen2_5_vl_text", **TEXT},
+        "vision_config": {
+            "model_type": "qwen2_5_vl",
+            **QWEN_TOWER,
+            "hidden_size": 1280,
+            "fullatt_block_indexes": [1, 3],
+        },
+    },
+    "qwen3_vl": {
+        "model_type": "qwen3_vl",
+        "text_config": {"model_type": "qwen3_vl_text", **TEXT, "head_dim": 128},
+        "vision_config": {
+            **{**TOWER, **QWEN_TOWER},
+            "model_type": "qwen3_vl",
+            "patch_size": 16,
+            "deepstack_visual_indexes": [1, 2, 3],
+        },
+    },
 }
 PLAIN = Run(
     task="sft",
@@ -96,7 +149,9 @@ PLAIN = Run(
     optim="sgd",
     per_device_train_batch_size=2,
     gradient_accumulation_steps=1,
-    max_length=512,
+    max_length=1024,
+    max_pixels=448 * 448,
+    images_per_sample=1,
     gradient_checkpointing="none",
     use_cache=False,
     attn_implementation="sdpa",

@@ -177,6 +177,8 @@ def _mlp_in_one(job: Job) -> float:
     if job.arch.hidden_act == "gelu_new" and job.run.framework is not None:
         # x, x/2, tanh, 1 + tanh; autocast takes the power in fp32, and so all but half of x
         return (3.0 * 4 + E if job.autocast else 4.0 * E) * f + product
+    if job.arch.hidden_act == "quick_gelu":
+        return 2.0 * E * f + product  # x and the sigmoid that it is multiplied with
     if adapted.before_activation(job):
         return float(max(E * f, product))
     return float(E * f + product)

@@ -68,6 +68,8 @@ def repeats(run: Run, arch: Architecture, kernel: str, told: bool, batch: int) -
         return False
     if arch.broadcast_keys:
         return batch > 1  # a product over batch and heads at once needs them in one piece
+    if kernel == MASKED and arch.num_key_value_heads == 1:
+        return False  # one head is shown to all without being copied
     return kernel in (EAGER, MASKED) or not told
 
 
@@ -80,7 +82,7 @@ def _needs_mask(run: Run, arch: Architecture) -> bool:
     """transformers leaves the mask out where nothing is padded and no window cuts the sequence."""
     window = 0 < arch.sliding_window <= (run.max_length or 0)
     padded = run.padding == "longest" and not run.packing and (run.per_device_train_batch_size or 1) > 1
-    return window or padded
+    return window or padded or bool(arch.masked_by_images and run.images(arch))
 
 
 class Setting(NamedTuple):

@@ -11,6 +11,7 @@ from oomdoctor.memory.job import Job, job_of
 from oomdoctor.memory.lines import NOT_TORCH, Bill, Line, PhaseBill, Range, total
 from oomdoctor.memory.moments import Moment
 from oomdoctor.memory.peak import moments, step_of
+from oomdoctor.memory.stacks import with_stacks
 from oomdoctor.memory.step import Step
 
 # Flat keys without which there is no bill.
@@ -49,6 +50,8 @@ READ: tuple[str, ...] = (
     "resume_from_checkpoint",
     "merge_and_unload",
     "max_source_length",
+    "images_per_sample",
+    "max_pixels",
     "freeze_vision_tower",
     "padding",
     "packing",
@@ -163,7 +166,7 @@ def needed(run: Run, arch: Architecture) -> Job:
     missing = tuple(key for key in NEEDED if getattr(run, _FIELDS.get(key, key)) is None)
     if missing:
         raise Missing(missing)
-    return job_of(run, arch)
+    return with_stacks(job_of(run, arch))
 
 
 def _training(job: Job) -> Iterator[PhaseBill]:

@@ -20,9 +20,29 @@ def outside_of_blocks(job: Job) -> int:
     which keeps what a block is given, the learned ones as well."""
     if job.kernel != attention.BIASED:
         return 0
-    learned = job.length if job.checkpointing != "none" else 0
-    given = job.source_length if job.arch.crosses else 0
-    return job.attention_bytes * job.arch.num_attention_heads * job.length * (learned + given)
+    learned = job.attention_bytes * job.arch.num_attention_heads * job.length**2
+    return _zeros(job) + (learned if job.checkpointing != "none" else 0)
+
+
+def left_behind(job: Job) -> int:
+    """Bytes that the model's own blocks leave to the backward pass of the stack that they attend to: with checkpointing
+    transformers makes the zeros a leaf with a gradient."""
+    return _zeros(job) if job.checkpointing != "none" else 0
+
+
+def _zeros(job: Job) -> int:
+    if job.kernel != attention.BIASED or not job.arch.crosses:
+        return 0
+    return job.attention_bytes * job.arch.num_attention_heads * job.length * job.source_length
+
+
+def in_backward(job: Job) -> int:
+    """Bytes of biases of pairs while a block runs backward: those that all blocks were given, and where they learn the
+    gradient that all add up to, beside that of the block at work."""
+    if job.kernel != attention.BIASED:
+        return 0
+    gradients = 2 * job.attention_bytes * job.arch.num_attention_heads * job.length**2 if job.full else 0
+    return outside_of_blocks(job) + gradients
 
 
 def at_the_end(job: Job) -> int:

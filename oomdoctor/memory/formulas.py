@@ -216,6 +216,9 @@ def _with_a_step(step: Step, moment: Moment) -> Text:
 
 
 def _in_flight(step: Step, moment: Moment) -> Text:
+    if moment.beside:
+        alone = _in_flight(step, moment._replace(beside=0))
+        return Text("texts/bill.and_beside", {"before": alone, "size": moment.beside})
     job = _at_work(step, moment).job
     if moment.name == "O":
         return _optimizer(job)

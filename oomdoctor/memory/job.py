@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
-from oomdoctor.case import Architecture, Lora, Run
+from oomdoctor.case import Architecture, Linear, Lora, Run
 from oomdoctor.memory import attention, fused
-from oomdoctor.memory.lora import NONE, Adapters, adapters_of
+from oomdoctor.memory.lora import Adapters, adapters_of
 from oomdoctor.memory.versions import Version, version
 from oomdoctor.memory.weights import BYTES, Counts, counts
 
@@ -55,6 +55,9 @@ class _Decided(NamedTuple):
     bitsandbytes: Version
     trl: Version
     before: bool = False  # it is a stack before the model's own
+    projector: tuple[Linear, ...] = ()  # between that stack and the model
+    projected: int = 0  # tokens of a micro-batch that the projector takes
+    pooled: int = 0  # tokens of a micro-batch whose means it takes
     stacks: tuple["Job", ...] = ()  # the run as each stack before the model's own sees it
     source_batch: int = 0  # texts or sounds that the blocks attend to
     source_length: int = 0  # tokens of each
@@ -91,6 +94,12 @@ class Job(_Decided):
     def frozen(self) -> bool:
         """It is a stack before the model's own in which nothing is trained."""
         return self.before and not self.full and not (self.adapters and self.adapters.targets)
+
+    @property
+    def silent(self) -> bool:
+        """It keeps nothing for backward. With checkpointing PEFT lets gradients go down to what is put into each part
+        of the model, so that a frozen tower is run again as well."""
+        return self.frozen and not (self.run.method == "lora" and self.checkpointing == "full")
 
     @property
     def frozen_parameters(self) -> int:
@@ -139,7 +148,7 @@ class Job(_Decided):
     @property
     def saved_layers(self) -> int:
         """Blocks that keep something for backward: with frozen lower blocks only the trained ones at the top."""
-        layers = self.arch.num_hidden_layers
+        layers = self.arch.num_hidden_layers - self.arch.unused_blocks
         return min(layers, _FREEZE_LAYERS) if self.run.method == "freeze" else layers
 
     @property
@@ -173,12 +182,12 @@ def job_of(run: Run, arch: Architecture) -> Job:
     linear = _linear_bytes(run, residual, autocast)
     in_attention = 2 if autocast else linear
     trained, gradient, master = _trained_bytes(run, 4 if upcast else rest)
-    job = Job(
+    return Job(
         run=run,
         arch=arch,
         counts=_counts(run, arch),
         batch=(run.per_device_train_batch_size or 1) * _sequences_per_sample(run),
-        length=_length(run, arch),
+        length=length_of(run),
         shards=max(1, run.gpu_count or 1) if sharded else 1,
         loaded_bytes=4 if upcast and run.quantization in (None, "none") else loaded,
         rest_bytes=4 if upcast and run.quantization in (None, "none") else rest,
@@ -197,43 +206,9 @@ def job_of(run: Run, arch: Architecture) -> Job:
         bitsandbytes=version(run.versions, "bitsandbytes"),
         trl=version(run.versions, "trl"),
     )
-    return _with_stacks(job) if arch.stacks else job
 
 
-def _length(run: Run, arch: Architecture) -> int:
-    """Tokens of one sample on one card; a decoder that attends to an encoder has no positions beyond its table."""
-    if arch.tokens:
-        return arch.tokens
-    length = _text_length(run)
-    return min(length, arch.learned_positions) if arch.crosses and arch.learned_positions else length
-
-
-def _with_stacks(job: Job) -> Job:
-    found = tuple(_of_stack(job, place) for place in range(len(job.arch.stacks)))
-    if not job.arch.crosses:
-        return job._replace(stacks=found)
-    return job._replace(stacks=found, source_batch=found[-1].batch, source_length=found[-1].length)
-
-
-def _of_stack(job: Job, place: int) -> Job:
-    """The run as a stack before the model's own sees it."""
-    stack, run = job.arch.stacks[place], job.run
-    frozen = run.method == "freeze" or (stack.role in ("vision", "audio") and run.freeze_vision_tower)
-    own = job.adapters.stacks[place] if job.adapters else None
-    arch = fused.as_built(stack.arch, job.transformers)
-    return job._replace(
-        arch=arch,
-        counts=counts(arch),
-        length=_length(run._replace(max_length=run.max_source_length or run.max_length), arch)
-        if stack.role == "encoder"
-        else arch.tokens or job.length,
-        kernel=attention.kernel_of(run, arch, job.attention_bytes, job.torch, job.transformers),
-        adapters=NONE if frozen else own,
-        before=True,
-    )
-
-
-def _text_length(run: Run) -> int:
+def length_of(run: Run) -> int:
     """One card's part of the longest sequence. A batch is padded to its longest sample, unless it is told more."""
     limit = run.max_length or 1
     if run.padding == "longest" and not run.packing:

@@ -22,12 +22,13 @@ _SPECIAL = frozenset(r"\.*+?()[]{}|^$")
 class Adapters(NamedTuple):
     """targets: adapted linears of one block. adapters: parameters of A, B (and DoRA's magnitudes) in the whole model;
     copies: parameters of whole modules that are trained beside their frozen originals (modules_to_save). stacks: the
-    adapters of each stack before the model's own, which `adapters` leaves out."""
+    adapters of each stack before the model's own, which `adapters` leaves out. projector: adapted layers behind it."""
 
     targets: tuple[Linear, ...]
     adapters: int
     copies: int
     stacks: tuple[Adapters, ...] = ()
+    projector: tuple[Linear, ...] = ()
 
     @property
     def factors(self) -> int:
@@ -56,8 +57,9 @@ def adapters_of(lora: Lora, arch: Architecture) -> Adapters:
 def _of_tower(lora: Lora, stack: Stack, wanted: tuple[str, ...]) -> Adapters:
     """Those of a stack and of what lies between it and the model."""
     found = _of_stack(lora, stack.arch, wanted)
-    between = [linear for linear in stack.projector if _is_target(linear, wanted, stack.arch)]
-    return found._replace(adapters=found.adapters + sum(adapter_numbers(linear, lora.r) for linear in between))
+    between = tuple(linear for linear in stack.projector if _is_target(linear, wanted, stack.arch))
+    own = found.adapters + sum(adapter_numbers(linear, lora.r) for linear in between)
+    return found._replace(adapters=own, projector=between)
 
 
 def _of_stack(lora: Lora, arch: Architecture, wanted: tuple[str, ...]) -> Adapters:

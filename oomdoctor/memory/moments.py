@@ -21,6 +21,7 @@ class Moment(NamedTuple):
     tokens: int = 0  # of a pass that keeps nothing for backward
     sequences: int = 0  # that are generated
     freed: int = 0  # of the activations: already gone, and left out of them
+    beside: int = 0  # of the temporaries: gradients of merged experts and of biases of pairs of tokens
     held: int = 0  # of the activations: what stacks before the one at work keep
     stack: int = 0  # the stack at work: 0 is the model's own, 1 the first of those before it
 

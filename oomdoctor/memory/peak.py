@@ -8,7 +8,18 @@ O step of the optimizer.
 
 from __future__ import annotations
 
-from oomdoctor.memory import adapted, attention, crossing, experts, in_backward, on_ctx, sharding, stacked, trained
+from oomdoctor.memory import (
+    adapted,
+    attention,
+    crossing,
+    experts,
+    in_backward,
+    on_ctx,
+    sharding,
+    stacked,
+    towers,
+    trained,
+)
 from oomdoctor.memory.activations import mlp_at_once, norm_per_token, saved_by_block
 from oomdoctor.memory.job import Job
 from oomdoctor.memory.loss import loss_of, named_logits
@@ -52,12 +63,13 @@ def step_of(job: Job) -> Step:
 def _tail(job: Job) -> int:
     """What is kept outside of the blocks: by the last norm, for the output layer, by dropouts, by convolutions."""
     h = job.arch.hidden_size
-    head_input = job.linear_bytes * h if job.full and not job.fused_head else 0
+    reads_last = job.full and not job.projector and (job.before or not job.fused_head)
+    head_input = job.linear_bytes * h if reads_last else 0
     masks = job.arch.end_dropouts * h if job.arch.hidden_dropout else 0
     reached = job.full or job.checkpointing == "full"  # which lets gradients go down to what is put in
-    stem = job.arch.stem_widths * h * job.residual_bytes if reached and not job.frozen else 0
+    stem = job.arch.stem_widths * h * job.residual_bytes if reached and not job.silent else 0
     own = round(job.tokens * (norm_per_token(job, h) + head_input + masks + stem))
-    return own + head_cast(job) + crossing.outside_of_blocks(job)
+    return own + head_cast(job) + crossing.outside_of_blocks(job) + towers.projector_bytes(job)
 
 
 def _checkpointed(job: Job, whole: int, ends: int) -> tuple[int, int]:
@@ -68,7 +80,7 @@ def _checkpointed(job: Job, whole: int, ends: int) -> tuple[int, int]:
 
 
 def _of_all_blocks(job: Job, whole: int, ends: int) -> tuple[int, int]:
-    if job.frozen:
+    if job.silent:
         return 0, 0
     blocks = blocks_on_card(job)
     if job.checkpointing == "full":
@@ -81,7 +93,7 @@ def _of_all_blocks(job: Job, whole: int, ends: int) -> tuple[int, int]:
 def blocks_on_card(job: Job) -> int:
     """Blocks whose kept tensors lie on the card; with activation_offloading those not yet copied to the host."""
     full = job.checkpointing == "full"
-    layers = job.arch.num_hidden_layers if full else job.saved_layers
+    layers = job.arch.num_hidden_layers - job.arch.unused_blocks if full else job.saved_layers
     if not job.run.activation_offloading:
         return layers
     return min(layers, _STASHED if full else 1)
@@ -161,7 +173,8 @@ def _backward_of_stack(step: Step) -> tuple[Moment, ...]:
     h, q, E, R = arch.hidden_size, arch.num_attention_heads * arch.head_dim, job.linear_bytes, job.residual_bytes
     divided = job.run.parallelism == "fsdp"  # its whole gradients are on their way to other cards: see exchange
     head = arch.vocab_size * h * job.gradient_bytes if job.trains_the_head and not divided else 0
-    mlp = T * (R * h + 2 * E * mlp_at_once(job)) + experts.merged_gradient(job)
+    mlp, pairs = T * (R * h + 2 * E * mlp_at_once(job)), crossing.in_backward(job)
+    merged = pairs + experts.merged_gradient(job)
     if step.again and adapted.in_flight(job):
         mlp = max(mlp, passing_bytes(job))  # DoRA once more, as the block is run again
     scores = attention.score_workspace(arch, job.kernel, T, job.length)
@@ -176,9 +189,12 @@ def _backward_of_stack(step: Step) -> tuple[Moment, ...]:
     return (
         Moment("B0", "backward", step.kept + step.tail, step.loss.backward, step.earlier),
         Moment("B1", "backward", step.kept + step.tail, kept_logits, lm_head, head if step.earlier else 0),
-        Moment("B3", "backward", rest, 0, lm_head, mlp, step.dequantized),
-        Moment("B4", "backward", rest - freed, 0, lm_head, softmax, step.dequantized, freed=freed),
-        Moment("B5", "backward", first - freed, 0, almost, in_first, step.dequantized, freed=freed),
+        _beside(Moment("B3", "backward", rest, 0, lm_head, mlp, step.dequantized), merged),
+        _beside(Moment("B4", "backward", rest - freed, 0, lm_head, softmax, step.dequantized, freed=freed), pairs),
+        _beside(
+            Moment("B5", "backward", first - freed, 0, almost, in_first, step.dequantized, freed=freed),
+            pairs if scores else merged,
+        ),
         Moment("B6", "backward", R * h * T, 0, whole, 2 * head if shares_table(job) else 0),
     )
 
@@ -187,6 +203,11 @@ def passing_bytes(job: Job) -> int:
     """What is in flight in forward: the stream, the widest tensors of the MLP, and what DoRA makes of a weight."""
     stream = job.residual_bytes * job.arch.hidden_size + job.linear_bytes * mlp_at_once(job)
     return job.tokens * stream + adapted.in_flight(job)
+
+
+def _beside(moment: Moment, size: int) -> Moment:
+    """The moment with so many bytes more in flight: gradients of merged experts and of biases of pairs."""
+    return moment._replace(temporaries=moment.temporaries + size, beside=size)
 
 
 def shares_table(job: Job) -> bool:

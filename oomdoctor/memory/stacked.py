@@ -42,7 +42,7 @@ def backward(step: Step, alone: Moments) -> Iterator[Moment]:
             share = _shares(job, len(job.stacks) - 1)[0]
             yield _holding(moment._replace(gradients=max(step.earlier, round(step.gradients * share))), held)
     for place, stack in reversed(list(enumerate(step.stacks))):
-        if not stack.job.frozen:
+        if not stack.job.silent:
             yield from _through(step, place, alone(stack))
 
 
@@ -54,11 +54,12 @@ def reads_text(job: Job) -> bool:
 def _through(step: Step, place: int, found: tuple[Moment, ...]) -> Iterator[Moment]:
     """Backward through one of the stacks before: the gradients of all that comes behind it are there."""
     begun, almost = _shares(step.job, place)
+    held = _held(step, place) + crossing.left_behind(step.job)
     for moment in found:
         if moment.name in _WITHIN_BLOCKS:
             share = almost if moment.name == "B5" else begun
             gradients = max(step.earlier, round(step.gradients * share))
-            yield _holding(moment._replace(gradients=gradients), _held(step, place), place + 1)
+            yield _holding(moment._replace(gradients=gradients), held, place + 1)
 
 
 def _holding(moment: Moment, held: int, stack: int = 0) -> Moment:
@@ -73,7 +74,7 @@ def _held(step: Step, place: int) -> int:
 def _kept(stack: Step) -> int:
     job = stack.job
     output = 0 if job.full else job.tokens * job.residual_bytes * job.arch.hidden_size  # where no layer keeps it
-    return output if job.frozen else stack.kept + stack.tail + output
+    return output if job.silent else stack.kept + stack.tail + output
 
 
 def _shares(job: Job, place: int) -> tuple[float, float]:
@@ -82,7 +83,9 @@ def _shares(job: Job, place: int) -> tuple[float, float]:
         return 1.0, 1.0
     total = max(1, job.counts.total - job.frozen_parameters)
     missing = sum(stack.counts.own for stack in job.stacks[: place + 1] if not stack.frozen)
+    if not job.arch.crosses and not job.arch.tie_word_embeddings:
+        missing += job.counts.embedding  # text was embedded before images were looked at, so it comes last
     found, layers = job.stacks[place].counts, max(1, job.stacks[place].arch.num_hidden_layers)
     first = found.embedding + (found.blocks + found.experts + found.biases) / layers
-    before = missing - found.own
+    before = missing - (0 if job.stacks[place].frozen else found.own)
     return 1 - missing / total, 1 - (before + first) / total

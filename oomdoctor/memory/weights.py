@@ -68,7 +68,7 @@ def counts(arch: Architecture) -> Counts:
     before = [counts(stack.arch) for stack in arch.stacks]
     between = [linear for stack in arch.stacks for linear in stack.projector]
     projectors = sum(linear_weights(linear) for linear in between)
-    biases = sum(linear.outputs for linear in between if linear.bias)
+    biases = sum(linear.count * linear.outputs for linear in between if linear.bias)
     return Counts(
         blocks=layers * sum(linear_weights(linear) for linear in arch.linears if not linear.fused),
         experts=layers * sum(linear_weights(linear) for linear in arch.linears if linear.fused),

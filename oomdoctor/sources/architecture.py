@@ -25,16 +25,21 @@ def architecture_of(
     `family_of`. Raises UserError where essential keys are missing, a value is no size, or the model is an
     encoder-decoder.
     """
-    text = _text_part(config)
+    text = text_part(config)
     family = knowledge.lookup(f"families/{family_of(text, label) or 'llama'}")
     if text.get("is_encoder_decoder") is True and "stacks" not in family:
         raise UserError(reference, Text("texts/model.encoder_decoder"), Text("texts/model.encoder_decoder_hint"))
-    return _Reader(text, family, reference).architecture()
+    found = Reader(text, family, reference).architecture()
+    if "model_type" not in config:
+        return found
+    from oomdoctor.sources import composite
+
+    return composite.with_tower(found, config, reference)
 
 
 def family_of(config: Mapping[str, Any], label: str | None = None) -> str | None:
     """The id in rules/families that fits a config: by model_type, by the model's name, by a telling key; or None."""
-    families, model_type = knowledge.load("families"), _text_part(config).get("model_type")
+    families, model_type = knowledge.load("families"), text_part(config).get("model_type")
     if model_type is not None:
         return _by_model_type(families, str(model_type))
     return family_of_name(label or "") or _by_mark(families, config)
@@ -69,7 +74,7 @@ def _by_mark(families: Mapping[str, Any], config: Mapping[str, Any]) -> str | No
     )
 
 
-def _text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
+def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """The config of the language model inside a multimodal one, with the outer model_type where it has none."""
     for key in ("text_config", "llm_config", "language_config"):
         inner = config.get(key)
@@ -79,7 +84,7 @@ def _text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return config
 
 
-class _Reader:
+class Reader:
     """One config in the light of one family."""
 
     def __init__(self, config: Mapping[str, Any], family: Mapping[str, Any], reference: str) -> None:
@@ -142,18 +147,28 @@ class _Reader:
             output_copied=family.get("output_copied", False),
             stem_widths=family.get("stem_widths", 0),
             tokens=self._tokens(),
+            patch_size=self._size("patch_size", 0) if "sees" in family else 0,
+            class_tokens=family.get("sees", {}).get("class_tokens", 0),
             stacks=tuple(self._stack(entry) for entry in family.get("stacks", ())),
         )
 
+    def _patch(self) -> int:
+        """Numbers of a patch of an image: pixels of all channels, of as many frames as are taken together."""
+        side = self._size("patch_size", 0) if "sees" in self.family else 0
+        return self._size("num_channels", 3) * self._size("temporal_patch_size", 1) * side**2
+
     def _tokens(self) -> int:
         """Of one image or sound, where the blocks see that in place of text."""
+        sees = self.family.get("sees")
+        if sees and not sees.get("any_size"):
+            return int((self._size("image_size") // self._size("patch_size")) ** 2 + sees["class_tokens"])
         return self._size("max_source_positions", 1500) if self.family.get("hears") else 0
 
     def _stack(self, entry: Mapping[str, Any]) -> Stack:
         """A stack that the same config describes."""
         family = knowledge.lookup(f"families/{entry['family']}")
         given = {**self.family.get("defaults", {}), **self.given}
-        return Stack(entry["role"], _Reader(given, family, self.reference).architecture())
+        return Stack(entry["role"], Reader(given, family, self.reference).architecture())
 
     def _linears(self, entries: Sequence[Mapping[str, Any]], dims: Mapping[str, int]) -> tuple[Linear, ...]:
         return tuple(self._linear(entry, dims) for entry in entries)
@@ -184,6 +199,9 @@ class _Reader:
             "shared_ffn": self._size("shared_expert_intermediate_size", 0),
             "two_expert_ffn": 2 * self._size("moe_intermediate_size", ffn),
             "layers_heads": layers * heads,
+            "patch": hidden * self._patch(),
+            "positions": hidden * self._tokens(),
+            "position_table": hidden * self._size("num_position_embeddings", 0),
             "mel_convolution": hidden * self._size("num_mel_bins", 80),
             "buckets_heads": heads * self._size("relative_attention_num_buckets", 32),
             "layers_q_kv": layers * (q + kv),

@@ -11,7 +11,7 @@ from oomdoctor.case import Architecture
 from oomdoctor.memory import weights
 from oomdoctor.memory.request import could_be, near
 from oomdoctor.memory.tensors import Tensor, tensor
-from oomdoctor.sources.architecture import architecture_of, canonical
+from oomdoctor.sources.architecture import architecture_of, canonical, text_part
 from oomdoctor.suggestions.clues import Clues
 from oomdoctor.units import GIB, MIB
 
@@ -93,7 +93,7 @@ def _on_its_way(clues: Clues, model_bytes: int) -> bool:
 
 def _logits(reading: Reading, config: Mapping[str, Any]) -> Iterator[Fit]:
     """Of a round number of tokens in float32; so many bytes are twice as many tokens in 16 bits."""
-    plain = canonical(config)
+    plain = canonical(text_part(config))
     if plain.get("model_type") in knowledge.lookup("architecture/sizes/no_logits"):
         return
     vocabulary, batch = int(plain["vocab_size"]), reading.clues.number("per_device_train_batch_size") or 1

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from oomdoctor.trace.kernels import NO_WAYS, Ways
 from oomdoctor.trace.tape import OUTSIDE, Storage, Tape
@@ -21,6 +22,7 @@ from oomdoctor.trace.tape import OUTSIDE, Storage, Tape
 _ANY_BLOCK = 1  # but for the first and the last
 _ASKS_A_VALUE = torch.ops.aten._local_scalar_dense.default
 _PRODUCTS = frozenset(getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm"))
+_CHOOSES = frozenset({torch.ops.aten.index.Tensor, torch.ops.aten.index_put.default, torch.ops.aten.index_put_.default})
 _RESIZES = frozenset({torch.ops.aten.resize_.default, torch.ops.aten.set_.source_Tensor})
 
 
@@ -35,6 +37,28 @@ def purpose(kind: str) -> Iterator[None]:
         yield
     finally:
         _purposes.pop()
+
+
+def lifted(args: Any) -> Any:
+    """The arguments of an operator with all tensors on the meta device, where one of them is there."""
+    leaves, shape = tree_flatten(args)
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    if len({tensor.device.type for tensor in tensors}) < 2:
+        return args
+    moved = [leaf.to("meta") if isinstance(leaf, torch.Tensor) and leaf.dim() else leaf for leaf in leaves]
+    return tree_unflatten(moved, shape)
+
+
+def _places(indices: list[torch.Tensor | None], count: int) -> list[torch.Tensor | None]:
+    """Masks of truth values as so many places, which is what they become on a device with values."""
+    found: list[torch.Tensor | None] = []
+    for index in indices:
+        if index is not None and index.dtype == torch.bool and index.is_meta:
+            places = torch.empty(count, dtype=torch.long, device=index.device)
+            found += [places] * index.dim()
+        else:
+            found.append(index)
+    return found
 
 
 class _Watch(weakref.ref):  # type: ignore[type-arg]
@@ -57,6 +81,8 @@ class Meter(TorchDispatchMode):
         super().__init__()
         self.tape = Tape()
         self.device, self.words = device, 0
+        self.chosen = 0  # how many tokens a mask of truth values chooses: those of images
+        self.lifts = False  # sizes with values lie on the CPU; what they meet on the device counts as there
         self.unit = OUTSIDE
         self.phase, self.step, self.in_backward = "model_load", 0, False
         self.modules: list[str] = []  # the names of those at work, innermost last
@@ -77,6 +103,10 @@ class Meter(TorchDispatchMode):
             if func in self._ways.without_effect:
                 return None
             run = self._ways.stand_ins.get(func, func)
+            if self.lifts:
+                args, kwargs = lifted(args), lifted(kwargs or {})
+            if func in _CHOOSES and self.chosen:
+                args = (args[0], _places(args[1], self.chosen), *args[2:])
         if func in _PRODUCTS:
             self._take_workspace()
         if self.phase == "optimizer_step":

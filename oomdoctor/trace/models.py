@@ -12,6 +12,7 @@ from torch import nn
 
 from oomdoctor.trace import quantized
 from oomdoctor.trace.autocast import Autocast
+from oomdoctor.trace.pictures import images_of
 from oomdoctor.trace.spec import Spec
 
 _LATER_BLOCKS = 2  # of `method: freeze`, as in LLaMA-Factory's freeze_trainable_layers
@@ -255,7 +256,7 @@ def notes_on(model: Any, spec: Spec) -> Iterator[str]:
         yield "note_eager"
     if getattr(model.config, "is_encoder_decoder", False):
         yield "note_encoder_decoder"
-    if sees_images(model):
+    if sees_images(model) and not spec.images:
         yield "note_text_only"
 
 
@@ -277,7 +278,8 @@ def inputs_of(model: Any, spec: Spec) -> Mapping[str, torch.Tensor]:
         return {"input_features": sound, "labels": numbers(batch, min(length, config.max_target_positions))}
     labels = numbers(batch) if spec.task == "classification" else numbers(batch, length)
     read = (spec.source_length or length) if config.is_encoder_decoder else length
-    return {"input_ids": numbers(batch, read), "attention_mask": numbers(batch, read), "labels": labels}
+    text = {"input_ids": numbers(batch, read), "attention_mask": numbers(batch, read), "labels": labels}
+    return {**text, **images_of(model, spec)}
 
 
 def words_of(model: Any) -> int:

@@ -38,6 +38,8 @@ def spec_of(run: Run, config: Mapping[str, Any], arch: Architecture | None) -> S
         batch=run.per_device_train_batch_size or 1,
         length=run.max_length or 1,
         source_length=run.max_source_length or 0,
+        images=run.images(arch),
+        pixels=run.pixels,
         micro_batches=min(2, run.gradient_accumulation_steps or 1),  # the third finds what the second found
         padded=run.padding == "longest" and not run.packing and (run.per_device_train_batch_size or 1) > 1,
         checkpointing=run.gradient_checkpointing == "full",

@@ -14,9 +14,9 @@ class Spec(NamedTuple):
 
     config: of the model, as in its config.json. task: a value of the run card, or "" . dtype, trainable_dtype: of the
     weights as loaded, and of those that are trained where it differs. source_length: tokens that an encoder reads, 0
-    for as many as `length`. autocast: its dtype, "" for none. micro_batches:
-    whose gradients are accumulated. padded: whether some tokens of the batch are padding. loss: as on a run card, or
-    chunked-trl for TRL's way. reentrant: the older way of
+    for as many as `length`. images: of each sample, where the model sees; pixels: of each image, where it takes any
+    size. autocast: its dtype, "" for none. micro_batches: whose gradients are accumulated. padded: whether some tokens
+    of the batch are padding. loss: as on a run card, or chunked-trl for TRL's way. reentrant: the older way of
     checkpointing. trainer: the loop is that of transformers' Trainer, which lets outputs go before backward and clips
     gradients; else a plain loop that keeps them. capability, torch: what CUDA's choice of kernels goes by (None: the
     torch that is installed).
@@ -37,6 +37,8 @@ class Spec(NamedTuple):
     batch: int = 1
     length: int = 512
     source_length: int = 0
+    images: int = 0
+    pixels: int = 0
     micro_batches: int = 1
     padded: bool = False
     checkpointing: bool = False

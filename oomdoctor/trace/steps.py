@@ -16,6 +16,7 @@ from oomdoctor.trace.hooks import Layout, follow, short
 from oomdoctor.trace.kernels import NO_WAYS, Ways
 from oomdoctor.trace.meter import Meter
 from oomdoctor.trace.optimizers import optimizer_for, states_of
+from oomdoctor.trace.pictures import image_tokens
 from oomdoctor.trace.spec import Spec
 from oomdoctor.trace.tape import Tape
 
@@ -113,6 +114,8 @@ class _Run:
         for batch in self.batches:
             for name, tensor in batch.items():
                 meter.hold(tensor, "inputs", name)
+        meter.lifts = any(tensor.device.type != spec.device for batch in self.batches for tensor in batch.values())
+        meter.chosen = image_tokens(spec, model)
         self._kept: tuple[Any, ...] = ()  # what the variables of a plain loop still hold
 
     def step(self, step: int) -> None:
@@ -122,7 +125,7 @@ class _Run:
             for batch in self.batches:
                 self.meter.enter("forward", step)
                 (self._micro_batch_of_trainer if self.spec.trainer else self._micro_batch)(batch)
-            if models.sees_images(self.model):
+            if models.sees_images(self.model) and not self.spec.images:
                 self._complete_gradients()
             self.meter.enter("optimizer_step")
             self._update()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 from typing import Any
 
 from oomdoctor.trace import autocast, flashattention, kernels, models, steps
@@ -25,6 +26,7 @@ class Simulator:
         self.versions = {name: importlib.metadata.version(name) for name in _LIBRARIES}
         if int(self.versions["transformers"].partition(".")[0]) < _OLDEST:
             raise models.NotSimulated("old_transformers", version=self.versions["transformers"])
+        os.environ["TRANSFORMERS_DISABLE_TORCH_CHECK"] = "1"  # it compares values, of which there are none
         self._autocast = autocast.Autocast()
         autocast.stand_in(self._autocast)
         autocast.stand_in_for_transformers()

@@ -42,7 +42,8 @@ RUNS = st.builds(
     compute_capability=st.sampled_from([7.5, 8.0, 9.0]),
 )
 SEVERAL_STACKS = [
-    architecture_of(find_model(name).config) for name in ("google/flan-t5-base", "openai/whisper-small", "bart-base")
+    architecture_of(find_model(name).config)
+    for name in ("google/flan-t5-base", "openai/whisper-small", "bart-base", "Qwen/Qwen3-30B-A3B", "llava-1.5-7b-hf")
 ]
 ARCHITECTURES = st.sampled_from([llamas.QWEN25_05B, llamas.LLAMA2_7B, llamas.MISTRAL_7B, *SEVERAL_STACKS])
 

@@ -13,8 +13,9 @@ from oomdoctor.sources.model import find_model
 
 MODELS, FAMILIES = knowledge.load("models"), knowledge.load("families")
 ENCODERS = ("bert", "roberta", "xlm-roberta", "distilbert")
-DEPTH = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+DEPTH = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth")
 DEPTH += ("num_decoder_layers", "encoder_layers", "decoder_layers")
+PARTS = ("text_config", "vision_config")
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -32,7 +33,9 @@ def test_each_entry_is_found_under_the_names_of_its_cases(name):
 def real_model(config, depths):
     """The model of transformers with so many layers, by key, on the meta device (no memory)."""
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
-    config = {**config, **depths}
+    config = {**config, **{part: {**config[part]} for part in PARTS if part in config}}
+    for (part, key), depth in depths.items():
+        (config[part] if part else config)[key] = depth
     model_type = config.pop("model_type")
     if model_type == "gpt_neo":
         config["attention_types"] = [[["global"], *depths.values()]]  # it must say as many as there are layers
@@ -41,13 +44,20 @@ def real_model(config, depths):
         return class_of(real).from_config(real)
 
 
+def depths_of(config):
+    """The layers of each stack: under which key, of which part of the config."""
+    own = {("", key): config[key] for key in DEPTH if key in config}
+    inner = ((part, config[part]) for part in PARTS if part in config)
+    return own | {(part, key): found[key] for part, found in inner for key in DEPTH if key in found}
+
+
 def class_of(config):
     """The class that trains this model."""
     import transformers
 
     if config.model_type in ENCODERS:
         return transformers.AutoModel
-    names = ("Seq2SeqLM", "SpeechSeq2Seq") if config.is_encoder_decoder else ("CausalLM",)
+    names = ("Seq2SeqLM", "SpeechSeq2Seq") if config.is_encoder_decoder else ("ImageTextToText", "CausalLM")
     choices = [getattr(transformers, f"AutoModelFor{name}") for name in names]
     return next(choice for choice in choices if type(config) in choice._model_mapping)
 
@@ -71,9 +81,10 @@ def test_each_count_is_that_of_the_real_class(name):
     config = MODELS[name]["config"]
     if not in_transformers(config["model_type"]) or "extra_parameters" in config:
         pytest.skip("remote code, or more than a language model: the count is the published one")
-    two = dict.fromkeys([key for key in DEPTH if key in config], 2)
+    layers = depths_of(config)
+    two = dict.fromkeys(layers, 2)
     least = count(config, two)
-    more = sum((config[key] - 2) * (count(config, {**two, key: 3}) - least) for key in two)
+    more = sum((depth - 2) * (count(config, {**two, key: 3}) - least) for key, depth in layers.items())
     assert least + more == MODELS[name]["parameters"]
 
 
@@ -82,7 +93,7 @@ def test_each_family_names_real_modules(family):
     config = next((e["config"] for e in MODELS.values() if e["config"]["model_type"] == family), None)
     if config is None or not in_transformers(family) or "extra_parameters" in config:
         pytest.skip("remote code, or no model of it in the catalogue")
-    modules = dict(real_model(config, dict.fromkeys([key for key in DEPTH if key in config], 2)).named_modules())
+    modules = dict(real_model(config, dict.fromkeys(depths_of(config), 2)).named_modules())
     arch = architecture_of(config)
     assert arch.decoder_layer in {type(module).__name__ for module in modules.values()}
     if not arch.num_experts:  # transformers 5 fuses experts into one tensor
