@@ -24,9 +24,10 @@ from oomdoctor.units import MIB
 
 _ARRIVING = ("model_load", "resume_load")
 
-# How far each line that moves can be off: versions and details that no card names.
+# How far each line that moves can be off: versions and details that no card names. Activations are within 3 % of the
+# exact mode on 298 runs (benchmarks/dry_run/against_formulas.py); versions that nobody named can repeat keys, 6 % more.
 _SPREAD = {
-    "activations": (0.85, 1.15),
+    "activations": (0.92, 1.08),
     "logits": (0.7, 1.15),  # 8 B per logit where nothing is upcast, 16 B in old loss code
     "temporaries": (0.7, 1.2),
     "quantization_temporaries": (0.5, 2.0),
