@@ -152,6 +152,8 @@ def _arguments(command: argparse.ArgumentParser, name: str, words: Words) -> Non
     if name == "lengths":
         command.add_argument("data", metavar="DATA", help=words("lengths"))
         command.add_argument("--tokenizer", metavar="FILE", help=words("tokenizer"))
+    if name == "resume":
+        command.add_argument("case", nargs="?", metavar="list|ID", help=words("resume"))
     if name == "completion":
         command.add_argument("shell", choices=("bash", "zsh", "fish"), help=words("shell"))
     if name == "learn":

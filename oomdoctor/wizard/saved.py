@@ -1,4 +1,4 @@
-"""Cases on disk, so that an interrupted one can be taken up again. JSON, in the user's state folder, newest last."""
+"""Cases on disk, so that an interrupted one can be taken up again. JSON, in the user's state folder."""
 
 from __future__ import annotations
 
@@ -7,14 +7,23 @@ import os
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from oomdoctor.case import Case, Crash, Fact, Facts, Text, UserError
 from oomdoctor.wizard.checked import crash_of, fact_of, text_of, texts_of
 from oomdoctor.wizard.learning import is_learned
 
+_BEGIN, _END = "case-", ".json"  # of the name of a case file
 _KEPT = 20  # cases; older ones are removed
 _LARGEST = 4 * 1024 * 1024  # bytes of a case file that is read
+
+
+class Kept(NamedTuple):
+    """A case on disk. saved: when, in seconds since 1970."""
+
+    id: str
+    path: str
+    saved: float
 
 
 def folder() -> str:
@@ -24,19 +33,20 @@ def folder() -> str:
 
 
 def new_path() -> str:
-    """A name of its own for a new case."""
-    return os.path.join(folder(), f"case-{time.time_ns()}.json")
+    """A name of its own for a new case: when it began, and the process, for two can begin in the same second."""
+    return os.path.join(folder(), f"{_BEGIN}{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}{_END}")
 
 
 def save(case: Case, path: str) -> str:
     """Write the case and give the path. Raises UserError where the folder cannot be used."""
     try:
         os.makedirs(folder(), mode=0o700, exist_ok=True)
-        with open(f"{path}.new", "w", encoding="utf-8") as file:
+        fresh = f"{path}.{os.getpid()}.new"  # another terminal may have taken up the same case
+        with open(fresh, "w", encoding="utf-8") as file:
             json.dump(_as_json(case), file, indent=1)
-        os.replace(f"{path}.new", path)
-        for old in _cases()[:-_KEPT]:
-            os.remove(old)
+        os.replace(fresh, path)
+        for old in kept()[_KEPT:]:
+            os.remove(old.path)
     except OSError as error:
         raise UserError(folder(), Text("texts/saved.cannot_save", {"error": error.strerror})) from None
     return path
@@ -50,10 +60,22 @@ def forget(path: str) -> None:
 
 def last_path() -> str:
     """The file of the case that was saved last. Raises UserError where there is none."""
-    saved = _cases()
+    saved = kept()
     if not saved:
         raise UserError("resume", Text("texts/saved.none", {"folder": folder()}), Text("texts/saved.none_hint"))
-    return saved[-1]
+    return saved[0].path
+
+
+def path_of(name: str) -> str:
+    """The file of a case by its id or the beginning of it. Raises UserError where none or several begin so."""
+    found = [each for each in kept() if each.id.startswith(name)]
+    exact = [each for each in found if each.id == name]
+    if len(exact or found) != 1:
+        known = [each.id for each in found or kept()]
+        trouble = "texts/saved.several" if found else "texts/saved.unknown"
+        hint = Text("texts/saved.known", {"known": known}) if known else Text("texts/saved.none_hint")
+        raise UserError(f"resume {name}", Text(trouble), hint)
+    return (exact or found)[0].path
 
 
 def load(path: str) -> Case:
@@ -67,12 +89,16 @@ def load(path: str) -> Case:
         raise UserError(path, Text("texts/saved.unreadable"), Text("texts/saved.none_hint")) from None
 
 
-def _cases() -> list[str]:
-    try:
-        names = os.listdir(folder())
-    except OSError:
-        return []
-    return sorted(os.path.join(folder(), name) for name in names if name.startswith("case-") and name.endswith(".json"))
+def kept() -> list[Kept]:
+    """The cases that are kept, the one that was saved last first."""
+    found = []
+    with suppress(OSError):
+        for name in os.listdir(folder()):
+            path = os.path.join(folder(), name)
+            if name.startswith(_BEGIN) and name.endswith(_END):
+                with suppress(OSError):  # closed in another terminal at this moment
+                    found.append(Kept(name[len(_BEGIN) : -len(_END)], path, os.path.getmtime(path)))
+    return sorted(found, key=lambda each: (each.saved, each.id), reverse=True)
 
 
 def _as_json(case: Case) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import io
 import json
+import os
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -118,3 +119,47 @@ def test_where_nothing_can_be_saved_a_sentence_says_so(folder: Path, monkeypatch
     monkeypatch.setenv("XDG_STATE_HOME", str(folder.parent / "file"))
     with pytest.raises(UserError):
         saved.save(Case(), saved.new_path())
+
+
+def _older(path: str, seconds: int) -> None:
+    then = os.path.getmtime(path) - seconds
+    os.utime(path, (then, then))
+
+
+def test_a_case_is_taken_up_by_its_id_and_listed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = str(folder / "case-20260101-101010-7.json"), str(folder / "case-20260202-101010-7.json")
+    for path, case in ((first, a_case()), (second, Case(origin="other.log"))):
+        saved.save(case, path)
+    _older(second, 60)  # begun later, but the first was saved last
+    (folder / "case-damaged.json").write_text("{")
+    _older(str(folder / "case-damaged.json"), 120)
+    assert saved.last_path() == first
+    assert saved.path_of("20260202") == second
+    assert cli.main(["resume", "list", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)["cases"]
+    assert [case["id"] for case in listed] == ["20260101-101010-7", "20260202-101010-7", "damaged"]
+    assert [case["readable"] for case in listed] == [True, True, False]
+    assert listed[0]["kind"] == "cuda_oom" and listed[0]["tried"] == ["smaller-batch"]
+    assert cli.main(["resume", "list", "--lang", "en"]) == 0
+    assert "1 steps taken" in capsys.readouterr().out
+    assert cli.main(["resume", "20260101", "--json", "--no-gpu"]) in (0, 10)
+    assert json.loads(capsys.readouterr().out)["crash"]["kind"] == "cuda_oom"
+
+
+@pytest.mark.parametrize("name", ["2026", "1999"])
+def test_an_id_that_is_none_or_several_names_those_there_are(
+    name: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for begun in ("20260101-101010-7", "20260202-101010-7"):
+        saved.save(Case(), str(folder / f"case-{begun}.json"))
+    assert cli.main(["resume", name, "--lang", "en"]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "20260101-101010-7" in said and "20260202-101010-7" in said
+
+
+def test_two_terminals_do_not_mix_their_writing(folder: Path) -> None:
+    path = saved.new_path()
+    Path(f"{path}.999999.new").write_text("{ half")  # what another process is writing at this moment
+    saved.save(a_case(), path)
+    assert saved.load(path).tried == ("smaller-batch",)
+    assert Path(f"{path}.999999.new").read_text() == "{ half"
