@@ -1,68 +1,52 @@
-"""The edits as the real libraries take them: each setting is accepted, each line compiles, and training runs."""
+"""The edits as the real libraries take them: every setting is accepted, every line compiles.
+
+`benchmarks/frameworks/generations.py` runs this file, and the training beside it, with older generations as well.
+"""
 
 import importlib.metadata
 import importlib.util
+import inspect
 import json
+from functools import cache
 
 import pytest
+import yaml
 
 from oomdoctor.edits.render import hows
-from oomdoctor.remedies.changes import apply
-from oomdoctor.remedies.conditions import SILENT, check
-from oomdoctor.remedies.rules import all_rules
-from tests.edits.runs import COMMON
+from tests.edits.runs import FULL, TRAINERS, applications
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-RUN = {
-    **COMMON,
-    "model": "meta-llama/Llama-2-7b-hf",
-    "task": "sft",
-    "method": "lora",
-    "per_device_eval_batch_size": 8,
-    "use_cache": True,
-    "trainable_dtype": "float32",
-    "quantization": "none",
-    "offload": "none",
-    "lora.lora_dropout": 0.05,
-    "lora.use_dora": True,
-    "lora.modules_to_save": ("lm_head",),
-}
-
-
 INSTALLED = {
     f"versions.{name}": importlib.metadata.version(name)
-    for name in ("torch", "transformers", "trl", "peft")
+    for name in ("torch", "transformers", "trl", "peft", "accelerate", "bitsandbytes", "deepspeed")
     if importlib.util.find_spec(name)
 }
+NO_PYTHON = ("shell", "vLLM", "llama.cpp", "SGLang", "accelerate.yaml", "ds_config.json", "NVIDIA")
+ONE_CARD = (("full", "none"), ("lora", "none"))
+CONTEXTS = (*ONE_CARD, ("full", "zero2"), ("lora", "zero3"), ("lora", "fsdp"))
 
 
-def edits(framework, method="lora"):
-    """Every edit that every rule makes for a run of this framework, in the installed versions."""
-    run = {**RUN, **INSTALLED, "framework": framework, "method": method}
-    for rule in all_rules():
-        applied = apply(rule, run, lambda settings: None)
-        if applied is not None and check(rule.when, run).outcome != SILENT:
-            for how in hows(applied.change, applied.before, run, rule.id):
-                yield rule.id, how
+@cache
+def edits(framework, tasks=None, contexts=CONTEXTS):
+    """Every edit of every rule for this framework in the installed versions, each once, with the rule that makes it."""
+    seen = {}
+    for task in tasks or TRAINERS[framework]:
+        for method, parallelism in contexts:
+            run = {"task": task, "method": method, "parallelism": parallelism, **INSTALLED}
+            for rule, before, applied in applications(framework, **run):
+                for how in hows(applied.change, applied.before, before, rule.id):
+                    seen.setdefault((how.file, how.after), (rule.id, how))
+    return list(seen.values())
 
 
-NO_PYTHON = ("shell", "vLLM", "llama.cpp", "SGLang", "accelerate.yaml", "ds_config.json", "NVIDIA Control Panel")
-PYTHON = [
-    pytest.param(how, id=f"{framework} {name}: {how.file}")
-    for framework in ("transformers", "trl", "pytorch", "accelerate", "lightning", "unsloth")
-    for name, how in edits(framework)
-    if not how.file.startswith(NO_PYTHON)
-]
-
-
-def of_file(file, framework, method="lora"):
-    """The settings of each edit of one file; not those that need a package or a file of their own to be accepted."""
+def of_file(file, framework, tasks=None):
+    """The settings of each edit of one file. One whose release is too old comes with its update, and is left out."""
     found = [
         pytest.param(how.settings, id=name)
-        for name, how in edits(framework, method)
-        if how.file == file and how.settings and not {"deepspeed", "use_liger_kernel"} & set(how.settings)
+        for name, how in edits(framework, tasks)
+        if how.file == file and how.settings and "needs" not in how.settings
     ]
     assert found
     return found
@@ -72,56 +56,99 @@ def taken(found, given):
     """Whether a library holds what it was given; some make an object of a mapping."""
     if isinstance(given, dict) and not isinstance(found, dict):
         return all(taken(getattr(found, key), value) for key, value in given.items())
-    return found == given
+    return found == (set(given) if isinstance(found, set) else given)
+
+
+def holds(config, settings):
+    wrong = [key for key, value in settings.items() if not taken(getattr(config, key), value)]
+    assert not wrong
+
+
+def readable(settings):
+    """Without what needs a file or a package to be accepted: those names are looked up in the signature alone."""
+    elsewhere = ("deepspeed", "use_liger_kernel", "fp16", "use_vllm")
+    return {key: value for key, value in settings.items() if key not in elsewhere}
+
+
+def accepts(maker, settings, **more):
+    names = set(inspect.signature(maker).parameters)
+    assert set(settings) <= names
+    holds(maker(**more, **readable(settings)), readable(settings))
 
 
 @pytest.mark.parametrize("settings", of_file("TrainingArguments", "transformers"))
 def test_training_arguments_take_every_setting(settings, tmp_path):
-    arguments = transformers.TrainingArguments(output_dir=str(tmp_path), use_cpu=True, **settings)
-    for key, value in settings.items():
-        assert taken(getattr(arguments, key), value)
+    accepts(transformers.TrainingArguments, settings, output_dir=str(tmp_path), use_cpu=True)
 
 
-@pytest.mark.parametrize("settings", of_file("SFTConfig", "trl"))
-def test_sft_config_takes_every_setting(settings, tmp_path):
-    trl = pytest.importorskip("trl")
-    config = trl.SFTConfig(output_dir=str(tmp_path), use_cpu=True, **{"bf16": False, **settings})
-    for key, value in settings.items():
-        assert taken(getattr(config, key), value)
+CONFIGS = {"sft": "SFTConfig", "dpo": "DPOConfig", "kto": "KTOConfig", "grpo": "GRPOConfig"}
+HAS_TRL = importlib.util.find_spec("trl") is not None
 
 
-@pytest.mark.parametrize("settings", of_file("LoraConfig", "transformers") + of_file("LoraConfig", "trl", "full"))
+def of_trl():
+    import trl
+
+    for task, name in CONFIGS.items():
+        if hasattr(trl, name):
+            for case in of_file(name, "trl", (task,)):
+                yield pytest.param(name, case.values[0], id=f"{name} {case.id}")
+
+
+@pytest.mark.parametrize(("name", "settings"), list(of_trl()) if HAS_TRL else [])
+def test_the_configs_of_trl_take_every_setting_of_their_task(name, settings, tmp_path):
+    import trl
+
+    more = {"num_generations": 2} if name == "GRPOConfig" else {}
+    accepts(getattr(trl, name), settings, output_dir=str(tmp_path), use_cpu=True, bf16=False, **more)
+
+
+@pytest.mark.parametrize("settings", of_file("LoraConfig", "transformers"))
 def test_lora_config_takes_every_setting(settings):
-    peft = pytest.importorskip("peft")
-    config = peft.LoraConfig(**settings)
-    assert config.r == settings.get("r", config.r)
-    assert config.lora_dropout == settings.get("lora_dropout", config.lora_dropout)
+    accepts(pytest.importorskip("peft").LoraConfig, settings)
 
 
 @pytest.mark.parametrize("settings", of_file("BitsAndBytesConfig", "transformers"))
 def test_bits_and_bytes_config_takes_every_setting(settings):
     config = transformers.BitsAndBytesConfig(**settings)
-    if settings.get("load_in_8bit"):
-        assert config.quantization_method() == "llm_int8"
-        return
-    assert config.quantization_method() == "nf4"
-    assert config.bnb_4bit_quant_type == "nf4"
-    assert config.bnb_4bit_use_double_quant
-    assert config.bnb_4bit_compute_dtype == torch.bfloat16
+    assert set(settings) <= set(inspect.signature(transformers.BitsAndBytesConfig).parameters)
+    dtypes = {key: getattr(torch, value) if hasattr(torch, str(value)) else value for key, value in settings.items()}
+    holds(config, dtypes)
+    if "bnb_4bit_quant_type" in settings:
+        assert config.quantization_method() == "nf4"
 
 
-@pytest.mark.parametrize("how", PYTHON)
-def test_python_lines_compile(how):
-    compile(how.after, how.file, "exec")
-    compile(how.before or "", how.file, "exec")
+@pytest.mark.parametrize("change", [{"pad_to_multiple_of": 64}, {"padding": "max_length"}], ids=str)
+def test_the_collator_takes_every_setting(change):
+    (how,) = hows(change, {}, {**FULL, "framework": "transformers"})
+    assert set(how.settings) <= set(inspect.signature(transformers.DataCollatorForSeq2Seq).parameters)
+
+
+PYTHON = [
+    pytest.param(how, id=f"{framework} {name}: {how.file}")
+    for framework in ("transformers", "trl", "pytorch", "accelerate", "lightning", "unsloth")
+    for name, how in edits(framework)
+    if not how.file.startswith(NO_PYTHON) and how.after
+]
+
+
+def test_python_lines_compile():
+    for case in PYTHON:
+        (how,) = case.values
+        for text in (how.after, how.before or "", *(other.after for other in how.otherwise)):
+            compile(text, f"{case.id}", "exec")
+
+
+DATACLASS = "accelerate.commands.config.config_args"
 
 
 @pytest.mark.parametrize("framework", ["accelerate", "transformers"])
 @pytest.mark.parametrize("parallelism", ["fsdp", "zero2", "zero3"])
-def test_accelerate_reads_its_config(framework, parallelism, tmp_path):
-    config_args = pytest.importorskip("accelerate.commands.config.config_args")
-    run = {**RUN, "framework": framework}
-    found = hows({"parallelism": parallelism}, {"parallelism": "none"}, run)
+@pytest.mark.parametrize("offload", ["none", "optimizer", "params"])
+def test_accelerate_reads_its_config(framework, parallelism, offload, tmp_path):
+    config_args = pytest.importorskip(DATACLASS)
+    change = {"parallelism": parallelism, **({} if offload == "none" else {"offload": offload})}
+    run = {**FULL, **INSTALLED, "framework": framework}
+    found = hows(change, {"parallelism": "none"}, run)
     config = next((how for how in found if how.file == "accelerate.yaml"), None)
     if config is None:
         assert any(how.file == "ds_config.json" for how in found)
@@ -131,8 +158,25 @@ def test_accelerate_reads_its_config(framework, parallelism, tmp_path):
     read = config_args.load_config_from_file(str(path))
     assert read.num_processes == 2
     assert read.distributed_type.value == ("FSDP" if parallelism == "fsdp" else "DEEPSPEED")
-    if parallelism != "fsdp":
+    if parallelism == "fsdp":
+        assert read.fsdp_config["fsdp_offload_params"] is (offload != "none")
+    else:
         assert read.deepspeed_config["zero_stage"] == int(parallelism[-1])
+
+
+def test_every_key_of_fsdp_is_one_that_accelerate_reads():
+    """Unknown keys of fsdp_config are silently ignored by accelerate, so each name is looked up where it is read."""
+    launch = pytest.importorskip("accelerate.commands.launch")
+    options = {action.dest for action in launch.launch_command_parser()._actions}
+    keys = {
+        key
+        for framework in ("accelerate", "transformers")
+        for _, how in edits(framework)
+        if how.file == "accelerate.yaml"
+        for key in yaml.safe_load(how.after).get("fsdp_config", {})
+    }
+    assert "fsdp_activation_checkpointing" in keys
+    assert keys <= options
 
 
 @pytest.mark.parametrize("offload", ["none", "optimizer", "params"])
@@ -140,7 +184,7 @@ def test_accelerate_reads_its_config(framework, parallelism, tmp_path):
 def test_deepspeed_reads_its_config(parallelism, offload):
     config = pytest.importorskip("deepspeed.runtime.zero.config")
     change = {"parallelism": parallelism, "offload": offload}
-    found = hows(change, {"parallelism": "none"}, {**RUN, "framework": "transformers"})
+    found = hows(change, {"parallelism": "none"}, {**FULL, "framework": "transformers"})
     file = next(how for how in found if how.file == "ds_config.json")
     assert json.loads(file.after) == file.settings
     read = config.DeepSpeedZeroConfig(**file.settings["zero_optimization"])
@@ -150,102 +194,11 @@ def test_deepspeed_reads_its_config(parallelism, offload):
     assert (read.offload_param is not None) == (offload == "params")
 
 
-def tiny():
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        vocab_size=64,
-        max_position_embeddings=64,
-    )
-    return transformers.LlamaForCausalLM(config)
-
-
-def samples(count, length=12):
-    torch.manual_seed(1)
-    return [{"input_ids": row, "labels": row} for row in torch.randint(0, 64, (count, length))]
-
-
-def test_a_real_trainer_trains_with_checkpointing_and_lora(tmp_path):
-    peft = pytest.importorskip("peft")
-    run = {**RUN, **INSTALLED, "framework": "transformers", "method": "full"}
-    change = {
-        "per_device_train_batch_size": 1,
-        "gradient_accumulation_steps": 4,
-        "gradient_checkpointing": "full",
-        "use_cache": False,
-        "method": "lora",
-        "lora.r": 4,
-        "lora.target_modules": ("q", "v"),
-        "lora.lora_dropout": 0.0,
-    }
-    found = {how.file: how for how in hows(change, {}, run)}
-    lora = {**found["LoraConfig"].settings}
-    assert lora["target_modules"] == ["q_proj", "v_proj"]
-    names = {"model": tiny(), "get_peft_model": peft.get_peft_model, "lora_config": peft.LoraConfig(**lora)}
-    exec(found["after from_pretrained"].after, names)
-    model = names["model"]
-    assert model.base_model.model.config.use_cache is False
-    arguments = transformers.TrainingArguments(
-        output_dir=str(tmp_path),
-        use_cpu=True,
-        report_to="none",
-        max_steps=2,
-        logging_steps=1,
-        **found["TrainingArguments"].settings,
-    )
-    trainer = transformers.Trainer(model=model, args=arguments, train_dataset=samples(8))
-    before = {name: weight.clone() for name, weight in model.named_parameters() if weight.requires_grad}
-    result = trainer.train()
-    assert model.is_gradient_checkpointing
-    assert result.global_step == 2
-    assert any(not torch.equal(before[name], dict(model.named_parameters())[name]) for name in before)
-
-
-def test_the_plain_loop_gives_the_update_of_one_large_batch():
-    """Accumulating over samples of unequal length must weigh every token alike."""
-    change = {"gradient_accumulation_steps": 4}
-    run = {**RUN, "framework": "pytorch"}
-    (loop,) = [how for how in hows(change, {}, run) if how.file == "training loop"]
-    batch = samples(4)
-    for index, sample in enumerate(batch):
-        sample["labels"] = sample["labels"].clone()
-        sample["labels"][: 2 * index] = -100
-    whole = {key: torch.stack([sample[key] for sample in batch]) for key in batch[0]}
-    single = [{key: value[None] for key, value in sample.items()} for sample in batch]
-
-    one, many = tiny(), tiny()
-    optimizer = torch.optim.SGD(one.parameters(), lr=0.1)
-    one(**whole).loss.backward()
-    optimizer.step()
-    names = {"loader": single, "model": many, "optimizer": torch.optim.SGD(many.parameters(), lr=0.1)}
-    exec(loop.after, names)
-    for left, right in zip(one.parameters(), many.parameters(), strict=True):
-        torch.testing.assert_close(left, right, atol=1e-5, rtol=1e-4)
-
-
-def test_plain_checkpointing_lines_turn_it_on():
-    run = {**RUN, "framework": "pytorch"}
-    change = {"gradient_checkpointing": "full"}
-    model = tiny().eval()
-    for how in hows(change, {"gradient_checkpointing": "none"}, run):
-        exec(how.after, {"model": model})
-    assert model.is_gradient_checkpointing
-    assert model.training
-
-
-@pytest.mark.parametrize(("task", "name"), [("dpo", "DPOConfig"), ("grpo", "GRPOConfig"), ("kto", "KTOConfig")])
-def test_preference_configs_take_the_edits_of_their_task(task, name, tmp_path):
-    trl = pytest.importorskip("trl")
-    if not hasattr(trl, name):
-        pytest.skip("this TRL has no such config")
-    run = {**RUN, **INSTALLED, "framework": "trl", "task": task}
-    change = {"reference_model": "none", "gradient_checkpointing": "full", "optim": "adamw_bnb_8bit"}
-    (config,) = [how for how in hows(change, {}, run) if how.file == name]
-    extra = {"per_device_train_batch_size": 8} if task == "grpo" else {}
-    made = getattr(trl, name)(output_dir=str(tmp_path), use_cpu=True, bf16=False, **config.settings, **extra)
-    for key, value in config.settings.items():
-        assert getattr(made, key) == value
+def test_every_block_of_zero_is_one_that_deepspeed_reads():
+    """A misspelt key of its JSON is silently ignored, so each name is looked up in the model that reads it."""
+    config = pytest.importorskip("deepspeed.runtime.zero.config").DeepSpeedZeroConfig
+    names = {name for key, field in config.model_fields.items() for name in (key, field.alias) if name}
+    blocks = [how.settings for framework in TRAINERS for _, how in edits(framework) if how.file == "ds_config.json"]
+    keys = {key for block in blocks for key in block.get("zero_optimization", {})}
+    assert "stage3_max_live_parameters" in keys
+    assert keys <= names
