@@ -1,7 +1,8 @@
 """The edits beside three generations of the real libraries: read by them, and trained with for two steps.
 
-Makes a virtual environment for each generation (1.7 GB; kept in FOLDER for the next time) and runs there what CI runs with
-the newest: tests/edits/test_real_libraries.py and test_real_training.py. With --each every edit is trained with by itself.
+Makes a virtual environment for each generation (1.7 GB; kept in FOLDER for the next time) and runs there what CI runs
+with the newest: tests/edits/test_real_libraries.py and test_real_training.py. With --each every edit is trained with by
+itself.
 
     python benchmarks/frameworks/generations.py [--each] [--folder FOLDER] [NAME...]
 """
@@ -48,7 +49,7 @@ def run(name: str, folder: Path, each: bool) -> tuple[str, float]:
             subprocess.run([python, "-m", "pip", "install", "-q", *packages], check=True)
     # Old releases ask the hub about a local folder, and wait long where there is no network.
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OOMDOCTOR_EACH_EDIT": str(int(each))}
-    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS]
+    command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS]
     start = time.monotonic()
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     lines = done.stdout.strip().splitlines()
