@@ -24,6 +24,7 @@ from oomdoctor.suggestions.suggestion import Suggestion
 from oomdoctor.units import GIB
 
 if TYPE_CHECKING:
+    from oomdoctor.preflight import Preflight
     from oomdoctor.sources.log import LogReading
     from oomdoctor.sources.log.watch import Watch
 
@@ -46,6 +47,7 @@ class Findings(NamedTuple):
     questions: tuple[Question, ...] = ()
     notes: tuple[Text, ...] = ()
     suggested: tuple[Suggestion, ...] = ()
+    warnings: tuple[Preflight, ...] = ()  # of a run that has not failed
 
 
 def read_log(path: str, watch: Watch | None = None) -> Case:
@@ -128,6 +130,7 @@ def examine(case: Case, live: Machine | None = None, prefer: str = "ladder", wit
         usable_bytes=usable,
         notes=(*notes, *_model_notes(case.facts, architecture), *_not_understood(case)),
         suggested=_suggested(case) if architecture is None and _priced(case) else (),
+        warnings=_warnings(case, {**pricing.circumstances, **settings}) if case.crash is None else (),
     )
     return _planned(findings, settings, pricing, prefer) if with_plan else findings
 
@@ -180,6 +183,12 @@ def architecture_of(facts: Facts) -> Architecture | None:
         if any(fact.rank < SOURCES.index("log") for fact in named):
             raise
         return None
+
+
+def _warnings(case: Case, known: Settings) -> tuple[Preflight, ...]:
+    from oomdoctor.preflight import warnings_of
+
+    return warnings_of(known, case.facts)
 
 
 def _suggested(case: Case) -> tuple[Suggestion, ...]:

@@ -44,7 +44,17 @@ def _bilingual(value: Any, path: str) -> list[tuple[str, dict[str, str]]]:
 
 ALL = [
     found
-    for section in ("texts", "fixes", "questions", "signatures", "frameworks", "story", "claims", "abilities")
+    for section in (
+        "texts",
+        "fixes",
+        "questions",
+        "signatures",
+        "frameworks",
+        "story",
+        "preflight",
+        "claims",
+        "abilities",
+    )
     for found in _bilingual(dict(knowledge.load(section)), section)
 ]
 

@@ -98,10 +98,10 @@ CHANGEABLE = (
 def field_of(key: str) -> Field | None:
     """The type of a key that a condition may read; None where there is no such key.
 
-    `versions.*` and `architecture.*` are free text, the log's observations `log.*` are of any type; `assumed.KEY` is
-    true where nobody stated the value of KEY.
+    `versions.*` and `architecture.*` are free text, the observations `log.*` and `config.*` are of any type;
+    `assumed.KEY` is true where nobody stated the value of KEY.
     """
-    if key.startswith("log."):
+    if key.startswith(("log.", "config.")):
         return _FREE
     if key.startswith("assumed."):
         return _FLAG if key.partition(".")[2] in FIELDS else None

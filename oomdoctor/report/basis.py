@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from oomdoctor.case import Case, Fact, Facts, Text, Value
 from oomdoctor.fields import FIELDS
 from oomdoctor.questions import Question
-from oomdoctor.report.page import Page
+from oomdoctor.report.page import WARN, Page
 from oomdoctor.texts import plain
+
+if TYPE_CHECKING:
+    from oomdoctor.preflight import Preflight
 
 _LONGEST = 60  # characters of a value shown
 
@@ -62,6 +66,17 @@ def notes_section(page: Page, notes: Iterable[Text]) -> None:
         page.heading(page.word("heading_notes"))
     for note in notes:
         page.bullet(page.say(note))
+
+
+def warnings_section(page: Page, warnings: Iterable[Preflight]) -> None:
+    """What the run's configs show before it starts: what to do, why, and where it stands."""
+    warnings = tuple(warnings)
+    if warnings:
+        page.heading(page.word("heading_warnings"))
+    for each in warnings:
+        page.signed(page.say(each.title), WARN)
+        where = page.mark("comma").join(map(plain, each.where))
+        page.paragraph(page.word("warned" if where else "warned_nowhere", because=each.because, where=where), indent=4)
 
 
 def _is_of_the_card(key: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from oomdoctor import __version__
 from oomdoctor.case import Case, Crash, Fact, Gpu, Holder, Machine, Text, UserError
@@ -20,6 +20,9 @@ from oomdoctor.questions import Question
 from oomdoctor.remedies.rule import Rule
 from oomdoctor.suggestions.suggestion import Suggestion
 from oomdoctor.texts import render
+
+if TYPE_CHECKING:
+    from oomdoctor.preflight import Preflight
 
 SCHEMA = "oomdoctor/1"
 Document = dict[str, Any]
@@ -40,8 +43,18 @@ def document(findings: Findings, lang: str) -> Document:
         "alternatives": [_alternative(plan, lang) for plan in findings.alternatives],
         "questions_open": [_question(question, lang) for question in findings.questions],
         "notes": [render(note, lang) for note in findings.notes],
+        "configs": [{"file": file, "kind": kind} for file, kind in findings.case.configs],
+        "not_understood": [
+            {"key": each.key, "source": each.source, "why": render(each.why, lang)} for each in findings.case.unread
+        ],
+        "warnings": [_warning(each, lang) for each in findings.warnings],
         "compared": _compared(findings.case, lang),
     }
+
+
+def _warning(warning: Preflight, lang: str) -> Document:
+    title, because = render(warning.title, lang), render(warning.because, lang)
+    return {"id": warning.id, "rule": warning.rule, "title": title, "because": because, "where": list(warning.where)}
 
 
 def error_document(error: UserError, lang: str) -> Document:

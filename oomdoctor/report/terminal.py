@@ -9,7 +9,7 @@ from oomdoctor.case import Case, Facts, Machine
 from oomdoctor.doctor import Findings
 from oomdoctor.memory.lines import Bill
 from oomdoctor.remedies.rule import Rule
-from oomdoctor.report.basis import facts_section, notes_section, questions_section
+from oomdoctor.report.basis import facts_section, notes_section, questions_section, warnings_section
 from oomdoctor.report.bill import bill_of_findings, bill_section, lacking
 from oomdoctor.report.brief import bill_brief, crash_brief, why_brief
 from oomdoctor.report.briefplan import plan_brief, questions_brief
@@ -69,6 +69,7 @@ def _brief(page: Page, findings: Findings) -> None:
     bill_brief(page, findings)
     for note in findings.notes:
         page.bullet(page.say(note))
+    warnings_section(page, findings.warnings)
     if findings.plan is not None:
         plan_brief(page, findings.plan, findings.alternatives, findings.usable_bytes)
     questions_brief(page, findings.questions, case)
@@ -88,6 +89,7 @@ def show_full(page: Page, findings: Findings) -> None:
     bill_of_findings(page, findings)
     facts_section(page, used_facts(findings), findings.questions)
     notes_section(page, findings.notes)
+    warnings_section(page, findings.warnings)
     if findings.plan is not None:
         skipped_section(page, findings.plan.skipped)
         alternatives_section(page, findings.plan, findings.alternatives)

@@ -41,7 +41,8 @@ def read_script(config: Config, given: Sequence[Leaf] = ()) -> Reading:
     used = [(call, entry) for call, entry in told if _is_used(entry, made, passed)]
     readings = [(_of_call(call, entry, names, config.path), call.sure) for call, entry in used]
     readings += [(_of_setting(each, names, config.path), each.sure) for each in found if isinstance(each, Setting)]
-    return _joined(readings, [*_loop(tree, made, config.path)])
+    script = Fact("config.script", True, f"config:{config.path}:1")
+    return _joined(readings, [script, *_loop(tree, made, config.path)])
 
 
 def arguments_of(config: Config) -> frozenset[str]:
