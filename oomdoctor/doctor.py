@@ -103,7 +103,30 @@ def with_configs(case: Case, arguments: Sequence[str], stated: Sequence[Fact] = 
     from oomdoctor.sources.config.reader import read_configs
 
     configs = read_configs(arguments, stated)
-    return case.know(configs.facts)._replace(unread=configs.unread, configs=configs.files)
+    return _with_checkpoint(case.know(configs.facts)._replace(unread=configs.unread, configs=configs.files), stated)
+
+
+def _with_checkpoint(case: Case, stated: Sequence[Fact]) -> Case:
+    """The case with what the model's own files say, where they are on this machine. What configs say wins."""
+    from oomdoctor.sources.checkpoint import checkpoint_facts
+    from oomdoctor.sources.model import folder_of
+
+    known = case.know(stated).facts.values()
+    folder = folder_of(str(known["model"])) if "model" in known else None
+    found = checkpoint_facts(folder, known) if folder is not None else []
+    return case.know(fact for fact in found if fact.key not in case.facts.won)
+
+
+def fetched(case: Case) -> Case:
+    """The case with what the hub says of its model (`--hub`). Raises UserError where it cannot be fetched."""
+    from oomdoctor.sources.hub import fetch
+    from oomdoctor.sources.model import folder_of
+
+    name = case.facts.get("model")
+    if name is None or folder_of(str(name)) is not None:
+        return case
+    counted = fetch(str(name))
+    return _with_checkpoint(case, ()).know(fact for fact in counted if fact.key not in case.facts.won)
 
 
 def not_an_oom(case: Case) -> Text:
@@ -202,12 +225,29 @@ def _model_notes(facts: Facts, architecture: Architecture | None) -> tuple[Text,
     if architecture is None and facts.get("model") is not None:
         return (Text("texts/doctor.model_unknown", {"name": facts.get("model")}),)
     note = family_note(facts.values()) if architecture is not None else None
-    found = (note,) if note is not None else ()
+    counted = _counted_otherwise(facts, architecture)
+    found = tuple(each for each in (note, counted) if each is not None)
     if architecture is None or not architecture.stacks:
         return found
     from oomdoctor import inputs
 
     return (*found, *inputs.notes(facts, architecture))
+
+
+# Share by which the count of a checkpoint's weights may differ from that of its shape: buffers and tied copies that are
+# stored as well.
+_SAME_COUNT = 0.02
+
+
+def _counted_otherwise(facts: Facts, architecture: Architecture | None) -> Text | None:
+    """That the files of the model hold another number of weights than its shape has."""
+    stored = facts.get("config.parameters")
+    if architecture is None or stored is None:
+        return None
+    counted = parameters(architecture)
+    if abs(stored - counted) <= _SAME_COUNT * stored:
+        return None
+    return Text("texts/configs.counted_otherwise", {"stored": stored, "counted": counted})
 
 
 _UNREAD_MOST = 20  # settings that are named one by one

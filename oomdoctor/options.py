@@ -173,7 +173,7 @@ def _common(words: Words, command: str | None = None) -> _Parser:
         text = words(name.replace("-", "_")) if shown else argparse.SUPPRESS
         parser.add_argument(f"--{name}", help=text, **{**how, **quiet})
 
-    for flag in ("json", "no-input", "no-gpu", "plain", "full"):
+    for flag in ("json", "no-input", "no-gpu", "plain", "full", "hub"):
         add(flag, action="store_true")
     add("lang", choices=LANGUAGES)
     add("prefer", choices=(*PREFERENCES, SHARDED))

@@ -11,7 +11,6 @@ from oomdoctor.case import Facts, Text, Value
 from oomdoctor.remedies.conditions import check, keys_of
 from oomdoctor.remedies.shared import expand
 
-
 _EVERYWHERE = ("framework", "config.script")  # true of a whole file: its place says nothing
 
 

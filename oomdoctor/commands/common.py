@@ -44,9 +44,10 @@ def port_of(chosen: Namespace, lang: str) -> Port | None:
 
 
 def known(case: Case, chosen: Namespace) -> Case:
-    """The case with what `--config`, `--run`, `--gpus`, `--nodes` and `--set` say. Raises UserError."""
+    """The case with what `--config`, `--run`, `--gpus`, `--nodes`, `--set` and `--hub` say. Raises UserError."""
     case = doctor.with_configs(case, chosen.config, chosen.stated).know(chosen.stated)
-    return case.know(_between_machines(case))
+    case = case.know(_between_machines(case))
+    return doctor.fetched(case) if chosen.hub else case
 
 
 def _between_machines(case: Case) -> list[Fact]:

@@ -35,7 +35,7 @@ class FoundModel(NamedTuple):
 
 
 def find_model(name: str) -> FoundModel:
-    """The model of a path (a config.json, or a folder that holds one) or of a catalogue name.
+    """The model of a path (a config.json, or a folder that holds one), of Hugging Face's cache or of the catalogue.
 
     A name counts with or without its owner or a folder before it, in any case, with or without words such as `chat`,
     `hf` or `gptq`. Raises UserError where it is unknown (the hint names near ones) or its config.json is unusable.
@@ -157,7 +157,18 @@ def _config_path(name: str) -> str | None:
     if path.endswith(".json") and os.path.isfile(path):
         return path
     inside = os.path.join(path, "config.json")
-    return inside if os.path.isfile(inside) else None
+    if os.path.isfile(inside):
+        return inside
+    from oomdoctor.sources.cache import cached
+
+    folder = cached(name)
+    return None if folder is None else os.path.join(folder, "config.json")
+
+
+def folder_of(name: str) -> str | None:
+    """The folder of a model's files on this machine, None where it is not here."""
+    path = _config_path(name)
+    return None if path is None else os.path.dirname(path) or "."
 
 
 def _read_config(path: str) -> Mapping[str, Any]:
