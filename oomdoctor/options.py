@@ -36,7 +36,29 @@ TAKES_LOG = ("claims", "report")  # the figures may be those of a log's run
 Words = Callable[[str], str]
 
 
+class _Formatter(argparse.HelpFormatter):
+    """argparse makes one for each option that is added, and asks shutil for the width: with its archives the slowest of
+    all modules here."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=_width() - 2)
+
+
+def _width() -> int:
+    """Columns of the screen: the variable's, else the terminal's, else 80."""
+    said = os.environ.get("COLUMNS", "")
+    if said.isdecimal() and int(said):
+        return int(said)
+    try:
+        return os.get_terminal_size(1).columns or 80
+    except OSError:
+        return 80
+
+
 class _Parser(argparse.ArgumentParser):
+    def __init__(self, **how: Any) -> None:
+        super().__init__(**{"formatter_class": _Formatter, **how})
+
     def error(self, message: str) -> NoReturn:
         raise UserError(self.prog, Text("texts/cli.usage", {"message": message}), Text("texts/cli.see_help"))
 

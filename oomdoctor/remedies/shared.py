@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from oomdoctor import knowledge
@@ -13,7 +14,7 @@ def expand(when: Mapping[str, Any]) -> dict[str, Any]:
     expanded: dict[str, Any] = {}
     for key, content in when.items():
         if key == "use":
-            shared = [expand(knowledge.load("conditions")[name]) for name in _names(content)]
+            shared = [_shared(name) for name in _names(content)]
             expanded["all"] = [*shared, *expanded.get("all", [])]
         elif key in ("all", "any"):
             expanded[key] = [*(expanded.get(key, []) if key == "all" else []), *(expand(part) for part in content)]
@@ -22,6 +23,11 @@ def expand(when: Mapping[str, Any]) -> dict[str, Any]:
         else:
             expanded[key] = content
     return expanded
+
+
+@cache
+def _shared(name: str) -> Mapping[str, Any]:
+    return expand(knowledge.load("conditions")[name])
 
 
 def _names(content: Any) -> list[str]:

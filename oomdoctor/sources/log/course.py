@@ -1,12 +1,12 @@
 """What a log says about the course of training: its steps, and how programs ended, read once for all failures."""
 
-import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
 from oomdoctor import knowledge
+from oomdoctor.sources.log.compiled import re_of
 from oomdoctor.sources.log.lines import Line
 from oomdoctor.sources.log.progress import LOOK_AHEAD, LOOK_BACK, begun, may_fit, step_of
 
@@ -92,14 +92,14 @@ def _ending(text: str) -> str | None:
     if not text or text[0] == " ":
         return None
     small = text[:600].lower()
-    for pattern, entry in marks("endings", "ending"):
-        if may_fit(entry, small) and pattern.search(text[:600]):
+    for entry in marks("endings", "ending"):
+        if may_fit(entry, small) and re_of(entry["find"]).search(text[:600]):
             return str(entry["ending"])
     return None
 
 
 @cache
-def marks(part: str, key: str) -> tuple[tuple[re.Pattern[str], Mapping[str, Any]], ...]:
-    """The entries of one part of rules/story that have a key, with their patterns."""
+def marks(part: str, key: str) -> tuple[Mapping[str, Any], ...]:
+    """The entries of one part of rules/story that have a key."""
     entries = [entry for name, entry in knowledge.load("story").items() if name.startswith(f"{part}.")]
-    return tuple((re.compile(entry["find"]), entry) for entry in entries if key in entry)
+    return tuple(entry for entry in entries if key in entry)

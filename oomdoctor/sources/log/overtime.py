@@ -7,9 +7,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from oomdoctor.case import Crash, Fact, Text
+from oomdoctor.sources.log.compiled import re_of
 from oomdoctor.sources.log.lines import Line
 from oomdoctor.sources.log.page import Page, page_of
-from oomdoctor.sources.log.patterns import re_of
 from oomdoctor.sources.log.progress import LOOK_BACK, begun, step_at, step_of
 from oomdoctor.sources.log.series import Point, Series, series_of
 from oomdoctor.units import MIB

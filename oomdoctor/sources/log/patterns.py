@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
 from typing import Any
 
 from oomdoctor import knowledge
 from oomdoctor.case import Value
+from oomdoctor.sources.log.compiled import re_of
 from oomdoctor.sources.log.figures import number, whole
 from oomdoctor.sources.log.page import Finding, Page
 from oomdoctor.sources.log.values import clean, typed
@@ -66,12 +66,6 @@ def _after(prefix: Mapping[str, str], line: str) -> str | None:
     """What stands behind the prefix; None where the line does not begin with it."""
     match = re_of(prefix["pattern"]).match(line, 0, _LONGEST_PREFIX)
     return line[match.end() :] if match else None
-
-
-@cache
-def re_of(pattern: str) -> re.Pattern[str]:
-    """The compiled pattern; compiled only when its anchor was seen, for that costs more than the search."""
-    return re.compile(pattern)
 
 
 def _facts(entry: Mapping[str, Any], match: re.Match[str]) -> dict[str, Value]:

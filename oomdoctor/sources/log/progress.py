@@ -8,6 +8,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from oomdoctor import knowledge
+from oomdoctor.sources.log.compiled import re_of
 from oomdoctor.sources.log.figures import process, whole
 from oomdoctor.sources.log.lines import Line
 from oomdoctor.sources.log.search import holds
@@ -98,8 +99,8 @@ def begun(text: str) -> Mapping[str, Any] | None:
     if "= " not in text and "'loss'" not in text and "***" not in text:
         return None
     small = text.lower()
-    starts = ((pattern, entry) for pattern, entry in _steps() if "value" in entry and may_fit(entry, small))
-    return next((entry for pattern, entry in starts if pattern.search(text)), None)
+    starts = (entry for entry in _steps() if "value" in entry and may_fit(entry, small))
+    return next((entry for entry in starts if re_of(entry["find"]).search(text)), None)
 
 
 def step_of(text: str) -> int | None:
@@ -112,8 +113,8 @@ def _step_of(text: str) -> int | None:
     if not _MAY_COUNT.search(text) or text.lstrip().startswith(("File ", "[ERROR]", "--")):
         return None
     small = text.lower()
-    for pattern, entry in _steps():
-        found = pattern.search(text) if "value" not in entry and may_fit(entry, small) else None
+    for entry in _steps():
+        found = re_of(entry["find"]).search(text) if "value" not in entry and may_fit(entry, small) else None
         if found and (not entry.get("bar") or _is_step_bar(text[: found.start()], entry["words"])):
             return whole(found[1])
     return None
@@ -137,8 +138,8 @@ def _is_step_bar(label: str, words: Sequence[str]) -> bool:
 
 
 @cache
-def _steps() -> tuple[tuple[re.Pattern[str], Mapping[str, Any]], ...]:
-    return tuple((re.compile(entry["find"]), entry) for entry in _story("steps").values())
+def _steps() -> tuple[Mapping[str, Any], ...]:
+    return tuple(_story("steps").values())
 
 
 def world_size(sheet: Sheet) -> tuple[int, int] | None:

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from oomdoctor import knowledge
+from oomdoctor.sources.log.compiled import re_of
 from oomdoctor.sources.log.figures import number, whole
 from oomdoctor.sources.log.lines import Line
 from oomdoctor.sources.log.page import Page
-from oomdoctor.sources.log.patterns import re_of
 from oomdoctor.sources.log.progress import step_of
 
 FEWEST = 4  # figures that make a series

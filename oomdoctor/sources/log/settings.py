@@ -15,8 +15,8 @@ from oomdoctor.case import Value
 from oomdoctor.fields import FIELDS
 from oomdoctor.sources.log import commandline
 from oomdoctor.sources.log.blocks import Block, Setting, block_at, command_at
+from oomdoctor.sources.log.compiled import re_of
 from oomdoctor.sources.log.page import Finding, Page
-from oomdoctor.sources.log.patterns import re_of
 from oomdoctor.sources.log.values import clean, typed
 
 _FLAGS = (" --", "'--")  # how flags stand in a command and in a list of its words

@@ -8,6 +8,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
+from oomdoctor.sources.log.compiled import re_of
 from oomdoctor.sources.log.course import Course, marks
 from oomdoctor.sources.log.failures import Failure
 from oomdoctor.sources.log.figures import whole
@@ -39,17 +40,18 @@ def _hit_is_survived(sheet: Sheet, course: Course, recurring: Recurring, hit: Hi
 def _says_so(where: str, text: str) -> bool:
     """Whether a line says that the program went on; `where` of the entries in rules/story/survived.yaml."""
     text, small = text[:LONGEST], text[:LONGEST].lower()
-    entries = ((pattern, entry) for pattern, entry in marks("survived", "where") if entry["where"] == where)
-    return any(may_fit(entry, small) and pattern.search(text) for pattern, entry in entries)
+    entries = (entry for entry in marks("survived", "where") if entry["where"] == where)
+    return any(may_fit(entry, small) and re_of(entry["find"]).search(text) for entry in entries)
 
 
 def survived_marks(sheet: Sheet) -> dict[int, Mapping[str, Any]]:
     """Lines that are by themselves the trace of a failure that was survived, with their entries."""
     found: dict[int, Mapping[str, Any]] = {}
-    for pattern, entry in marks("survived", "alone"):
-        places = [at for at in sheet.lines_with(entry["anchor"]) if pattern.search(sheet.lines[at].text[:LONGEST])]
+    for entry in marks("survived", "alone"):
+        lines, find = sheet.lines_with(entry["anchor"]), entry["find"]
+        places = [at for at in lines if re_of(find).search(sheet.lines[at].text[:LONGEST])]
         if entry.get("falls"):
-            places = [at for before, at in pairwise(places) if _falls(sheet, pattern, entry, before, at)]
+            places = [at for before, at in pairwise(places) if _falls(sheet, re_of(find), entry, before, at)]
         found |= dict.fromkeys(places, entry)
     return found
 
@@ -76,5 +78,5 @@ def _beside(pattern: re.Pattern[str], sheet: Sheet, at: int) -> str | None:
 
 def _finished(sheet: Sheet, first: int, last: int) -> bool:
     """Whether a program ended well between two lines."""
-    good = [pattern for pattern, entry in marks("endings", "ending") if entry["ending"] == "well"]
-    return any(pattern.search(line.text[:LONGEST]) for line in sheet.lines[first:last] for pattern in good)
+    good = [entry["find"] for entry in marks("endings", "ending") if entry["ending"] == "well"]
+    return any(re_of(find).search(line.text[:LONGEST]) for line in sheet.lines[first:last] for find in good)
