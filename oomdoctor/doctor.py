@@ -323,7 +323,6 @@ def _pricing(case: Case, settings: Settings, architecture: Architecture | None) 
             remembered[key] = _corrected(_bill(case, tried, architecture), correction, case, tried)
         return remembered[key]
 
-    weights = _weights_of(case.facts, architecture)
     return Pricing(
         bill=bill,
         usable=machines.usable_bytes,
@@ -333,8 +332,14 @@ def _pricing(case: Case, settings: Settings, architecture: Architecture | None) 
             **_shape_facts(case.facts, architecture),
         },
         assumed={key: fact.value for key, fact in case.facts.won.items() if fact.assumed},
-        possible=lambda tried: inference.bearable(weights(tried), case.crash),
+        possible=lambda tried: inference.bearable(_weights_in(bill(tried)), case.crash),
     )
+
+
+def _weights_in(bill: Bill | None) -> int | None:
+    """Likely bytes of the weights on one card."""
+    lines = bill.static if bill is not None else ()
+    return next((line.size.likely for line in lines if line.key == "weights"), None)
 
 
 _COUNTED = (*READ, *machines.BILL_KEYS)

@@ -82,6 +82,8 @@ def habits_of(rows: Sequence[str]) -> Habits:
 def _learned(framed: Sequence[str], known: Habits) -> Iterator[re.Pattern[str]]:
     """The wrappers before frames, those on most rows first; a wrapper stands before two frames at least."""
     wrappers = [wrapper for row in framed if (wrapper := _unexplained(row, known)) is not None]
+    if not wrappers:
+        return
     counts = Counter(re.sub(_DIGITS, "0", wrapper) for wrapper in wrappers)
     for shape, count in counts.most_common(_LEARNED):
         if count > 1:
