@@ -64,6 +64,15 @@ def shares_inputs(job: Job) -> bool:
     return incoming == at_work(job) == job.trained_bytes and job.lora.lora_dropout == 0
 
 
+def saved_behind_attention(job: Job) -> float:
+    """Bytes per token of what adapters of the output projection and of the MLP keep, inputs of their own alone."""
+    if shares_inputs(job):
+        return 0.0
+    each = at_work(job) + (_MASK if job.lora.lora_dropout > 0 else 0)
+    behind = (linear for linear in targets(job) if linear.reads not in ("attn_in", "cross_in", "cross_out"))
+    return float(sum(each * linear.inputs * active(job, linear) for linear in behind))
+
+
 def _magnitudes(job: Job) -> int:
     """DoRA: what the layer and what the adapter put out."""
     if not job.lora.use_dora:

@@ -174,6 +174,12 @@ def _eager_scores(arch: Architecture, setting: Setting) -> int:
     return softmax + (E if arch.soft_cap else 0) + (1 + E if arch.attention_dropout else 0)
 
 
+def cast_of_scores(arch: Architecture, kernel: str, number_bytes: int, autocast: bool) -> int:
+    """Bytes per score of the 16-bit copy that eager attention makes of an fp32 softmax; 0 where it makes none."""
+    upcast = number_bytes < 4 and (arch.softmax_fp32 or (autocast and not arch.softmax_keeps_dtype))
+    return number_bytes if kernel == EAGER and upcast else 0
+
+
 def score_workspace(arch: Architecture, kernel: str, tokens: int, length: int) -> int:
     """Bytes that the softmax's backward needs beside what is saved."""
     return SCORE_WORKSPACE * arch.num_attention_heads * length * tokens if keeps_scores(kernel) else 0

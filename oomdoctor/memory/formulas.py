@@ -63,16 +63,21 @@ def gradients(step: Step, moment: Moment) -> Text:
     if moment.name in ("B5", "B6") and step.job.run.parallelism == "fsdp" and moment.gradients != step.gradients:
         return Text("texts/bill.gradients_of_blocks", {"size": moment.gradients})
     if moment.name not in ("B5", "B6") and moment.gradients != step.gradients and not moment.stack:
-        return _head(step.job, "head_gradient")
+        return _and_behind(step.job, moment, _head(step.job, "head_gradient"))
     whole = shared(of_parameters(step.trainable, step.undivided), sharding.gradient_share(step.job))
     if moment.gradients == step.gradients:
         return whole
-    share = (
-        moment.gradients / step.gradients
-        if moment.stack or moment.name == "B6"
-        else peak.before_the_first_block(step.job)
-    )
-    return Text("texts/bill.not_yet_all", {"whole": whole, "share": share})
+    return Text("texts/bill.not_yet_all", {"whole": whole, "share": moment.gradients / step.gradients})
+
+
+def _and_behind(job: Job, moment: Moment, head: Text) -> Text:
+    """With the gradients of the last block that come before its softmax's."""
+    if moment.name != "B4":
+        return head
+    values = {"count": peak.behind_attention(job), "each": job.gradient_bytes}
+    if not job.trains_the_head:
+        return Text("texts/bill.gradients_behind", values)
+    return Text("texts/bill.and_gradients_behind", {**values, "before": head})
 
 
 def _one_gradient(job: Job, moment: Moment) -> Text:

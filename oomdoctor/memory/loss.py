@@ -107,18 +107,26 @@ def _head_gradient(job: Job) -> int:
 
 
 def _fused(job: Job, T: int, V: int, E: int) -> Loss:
-    """Liger: logits of one chunk at a time, in chunks of about hidden / vocabulary of all tokens; gradients at once."""
+    """Liger: logits of one chunk at a time, in chunks of about hidden / vocabulary of all tokens; gradients at once.
+
+    Each chunk's part of the weight's gradient is a tensor of its own, and once more in fp32, before it is added.
+    """
     h = job.arch.hidden_size
     chunk = _power_of_two(-(-T // max(1, -(-V // h))))
     gradient = E * h * T + (V * h * E if job.full else 0)
     formula = Text("texts/bill.stream", {"tokens": T, "hidden": h, "each": E})
     if job.full:
         formula = Text("texts/bill.and_head", {"before": formula, "words": V, "hidden": h, "each": E})
+    added, forward_formula = 0, and_chunk(formula, chunk, V, E + 4)
+    if job.full:
+        added = E + (4 if E < 4 else 0)
+        values = {"before": forward_formula, "words": V, "hidden": h, "each": added}
+        forward_formula = Text("texts/bill.and_head", values)
     return Loss(
         kept=gradient,
-        forward=gradient + chunk * V * (E + 4),
+        forward=gradient + chunk * V * (E + 4) + added * V * h,
         backward=gradient,
-        forward_formula=and_chunk(formula, chunk, V, E + 4),
+        forward_formula=forward_formula,
         formula=formula,
     )
 

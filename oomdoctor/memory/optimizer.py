@@ -18,16 +18,18 @@ class Kind(NamedTuple):
 
     states: for each parameter, from step to step. workspace: for each parameter, alive within a step that takes all
     parameters at once. of_largest: for each number of the largest tensor, where the step goes tensor by tensor. paged:
-    the states are in managed memory, outside torch's allocator. tables_in_32_bits: transformers keeps the states of
-    embeddings so (bitsandbytes' override). low_rank: matrices are stepped in a projection. in_backward: each gradient
-    is used up as soon as it is there.
+    the states are in managed memory, outside torch's allocator. of_tables: states of embeddings where they differ:
+    transformers keeps them in 32 bits (bitsandbytes' override). carried: of of_largest, what the tensor before left,
+    which a loop names until the next one takes its place. low_rank: matrices are stepped in a projection. in_backward:
+    each gradient is used up as soon as it is there.
     """
 
     states: Pair = (0.0, 0.0)
     workspace: Pair = (0.0, 0.0)
     of_largest: Pair = (0.0, 0.0)
     paged: bool = False
-    tables_in_32_bits: bool = False
+    of_tables: float = 0.0
+    carried: Pair = (0.0, 0.0)
     low_rank: bool = False
     in_backward: bool = False
 
@@ -45,16 +47,19 @@ _KINDS: tuple[tuple[tuple[str, ...], Kind], ...] = (
     (("galore", "8bit"), Kind(states=(2 * _8_BIT, 2 * _8_BIT), of_largest=(16, 24), low_rank=True)),
     (("galore",), Kind(states=_ADAM_STATES, of_largest=(16, 24), low_rank=True)),
     (("apollo",), Kind(states=_ADAM_STATES, of_largest=(6, 12), low_rank=True)),
-    (("adafactor",), Kind(states=(0.02, 0.02), of_largest=(20, 12))),  # a row and a column of each matrix
-    (("lion", "8bit"), Kind(states=(_8_BIT, _8_BIT))),
+    (
+        ("adafactor",),
+        Kind(states=(0.02, 0.02), of_largest=(20, 12), carried=(4, 4)),
+    ),  # a row and a column of each matrix
+    (("lion", "8bit"), Kind(states=(_8_BIT, _8_BIT), of_tables=4)),
     (("lion_pytorch",), Kind(states=(2, 4), of_largest=(4, 8))),
     (("lion",), Kind(states=(4, 4))),  # bitsandbytes: fp32, whatever the parameter
-    (("rmsprop", "8bit"), Kind(states=(_8_BIT, _8_BIT))),
+    (("rmsprop", "8bit"), Kind(states=(_8_BIT, _8_BIT), of_tables=4)),
     (("rmsprop", "bnb"), Kind(states=(4, 4))),
     (("rmsprop",), Kind(states=(2, 4), workspace=(2, 4))),
     (("adagrad",), Kind(states=(2, 4), workspace=(4, 8))),
     (("muon",), Kind(states=(2, 4), of_largest=(10, 12))),
-    (("ademamix", "8bit"), Kind(states=(3 * _8_BIT, 3 * _8_BIT))),
+    (("ademamix", "8bit"), Kind(states=(3 * _8_BIT, 3 * _8_BIT), of_tables=12)),
     (("ademamix",), Kind(states=(12, 12))),
     (("schedule_free_sgd",), Kind(states=(2, 4))),
     (("schedule_free_radam",), Kind(states=_ADAM_STATES)),
@@ -65,7 +70,7 @@ _KINDS: tuple[tuple[tuple[str, ...], Kind], ...] = (
     (("ao_", "4bit"), Kind(states=(2 * _4_BIT, 2 * _4_BIT))),
     (("torch_8bit",), Kind(states=(2 * _8_BIT, 2 * _8_BIT))),
     (("ao_", "8"), Kind(states=(2 * _8_BIT, 2 * _8_BIT))),  # 8bit and fp8
-    (("8bit",), Kind(states=(2 * _8_BIT, 2 * _8_BIT), tables_in_32_bits=True)),
+    (("8bit",), Kind(states=(2 * _8_BIT, 2 * _8_BIT), of_tables=8)),
     (("paged",), Kind(states=(8, 8))),
     (("bnb",), Kind(states=(8, 8))),
     (("anyprecision",), Kind(states=(8, 8), of_largest=(8, 8))),

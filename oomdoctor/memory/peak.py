@@ -25,9 +25,11 @@ from oomdoctor.memory.job import Job
 from oomdoctor.memory.loss import loss_of, named_logits
 from oomdoctor.memory.moments import Moment
 from oomdoctor.memory.step import Step
+from oomdoctor.memory.weights import linear_weights
 
 # auto_gptq's torch path shifts the packed weights apart in int32, narrows them to a byte and scales them in fp16.
 _GPTQ_UNPACKING = 4 + 1 + 2
+_BEHIND_ATTENTION = ("attn_out", "mlp_in", "mlp_mid")
 HALF = 2  # bytes of a 16-bit number
 # Tensors that OffloadActivations of torchtune and TRL still holds on the card while they are copied.
 _STASHED = 5
@@ -178,19 +180,23 @@ def _backward_of_stack(step: Step) -> tuple[Moment, ...]:
     if step.again and adapted.in_flight(job):
         mlp = max(mlp, passing_bytes(job))  # DoRA once more, as the block is run again
     scores = attention.score_workspace(arch, job.kernel, T, job.length)
-    freed = round(T * (step.block.mlp + step.block.norms / 2 + 2 * job.attention_bytes * q)) if scores else 0
+    casts = HALF * behind_attention(job) if job.autocast and job.loaded_bytes == 4 and not job.quantized else 0
+    freed = round(T * _freed_before_softmax(step)) + casts if scores else 0
     softmax = T * (R * h + E * q) + scores
     rest, in_first = step.kept + step.again, max(mlp if not scores else 0, softmax)
     first = (R * h * T if step.again else 0) + step.block.total(T)
-    almost = max(step.earlier, round(step.gradients * before_the_first_block(job)))
     lm_head = max(step.earlier, min(head, step.gradients))
     whole = max(step.earlier, step.gradients)
+    behind = 0 if divided else behind_attention(job) * job.gradient_bytes
+    at_softmax = max(step.earlier, min(head + behind, step.gradients))
+    in_first_block = round(step.gradients * before_the_first_block(job)) + (behind if scores else 0)
+    almost = max(step.earlier, min(in_first_block, step.gradients))
     kept_logits = E * arch.vocab_size * T if step.loss.kept else 0
     return (
         Moment("B0", "backward", step.kept + step.tail, step.loss.backward, step.earlier),
         Moment("B1", "backward", step.kept + step.tail, kept_logits, lm_head, head if step.earlier else 0),
         _beside(Moment("B3", "backward", rest, 0, lm_head, mlp, step.dequantized), merged),
-        _beside(Moment("B4", "backward", rest - freed, 0, lm_head, softmax, step.dequantized, freed=freed), pairs),
+        _beside(Moment("B4", "backward", rest - freed, 0, at_softmax, softmax, step.dequantized, freed=freed), pairs),
         _beside(
             Moment("B5", "backward", first - freed, 0, almost, in_first, step.dequantized, freed=freed),
             pairs if scores else merged,
@@ -208,6 +214,25 @@ def passing_bytes(job: Job) -> int:
 def _beside(moment: Moment, size: int) -> Moment:
     """The moment with so many bytes more in flight: gradients of merged experts and of biases of pairs."""
     return moment._replace(temporaries=moment.temporaries + size, beside=size)
+
+
+def behind_attention(job: Job) -> int:
+    """Trained weights of a block whose gradients are there when backward comes to its softmax."""
+    if not job.full:
+        return 0
+    return sum(linear_weights(linear) for linear in job.arch.linears if linear.reads in _BEHIND_ATTENTION)
+
+
+def _freed_before_softmax(step: Step) -> float:
+    """Bytes per token of a block that are gone when backward comes to the softmax.
+
+    Its MLP, one norm, values and output, what adapters kept behind it, and the 16-bit copy of the scores.
+    """
+    job, arch = step.job, step.job.arch
+    q = arch.num_attention_heads * arch.head_dim
+    cast = attention.cast_of_scores(arch, job.kernel, job.attention_bytes, job.autocast) * arch.num_attention_heads
+    behind = adapted.saved_behind_attention(job)
+    return step.block.mlp + step.block.norms / 2 + 2 * job.attention_bytes * q + cast * job.length + behind
 
 
 def shares_table(job: Job) -> bool:

@@ -93,7 +93,7 @@ def _states(job: Job, part: Part, kind: optimizer.Kind) -> float:
         rest = part.parameters - low_rank.parameters(job)
         return low_rank.states(job, number, kind) + rest * each + part.parameters * master
     size = part.parameters * (each + master)
-    return size + part.tables * (8 - each) if kind.tables_in_32_bits else size
+    return size + part.tables * (kind.of_tables - each) if kind.of_tables else size
 
 
 class NotPaged(NamedTuple):
@@ -138,8 +138,10 @@ def _of_largest(job: Job, part: Part, kind: optimizer.Kind) -> float:
     each = optimizer.of(kind.of_largest, number)
     linears = 0 if job.adapters else largest_matrix(job)
     table = table_numbers(job) if part.tables else 0
-    of_the_table = optimizer.of(optimizer.LOOP, number) if kind.low_rank else each
-    return max(each * min(part.parameters, linears), of_the_table * min(part.parameters, table))
+    carried = optimizer.of(kind.carried, number)  # by a table it is of the matrix before
+    of_the_table = optimizer.of(optimizer.LOOP, number) if kind.low_rank else each - carried
+    own = of_the_table * min(part.parameters, table) + (carried * linears if table else 0)
+    return max(each * min(part.parameters, linears), own)
 
 
 def of_one_tensor(job: Job, numbers: int) -> int:

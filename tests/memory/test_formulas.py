@@ -109,6 +109,8 @@ OTHERS: list[dict[str, Any]] = [
         "stage3_max_live_parameters": 200_000_000,
     },
     {"ema": "card", "parallelism": "fsdp", "gpu_count": 4, "context_parallel_size": 4, "sync_each_batch": True},
+    {"gradient_checkpointing": "full", "attn_implementation": "eager"},
+    {"method": "freeze", "attn_implementation": "eager"},
     {"resume_from_checkpoint": True, "framework": "pytorch", "optim": "adamw_bnb_8bit"},
     {"parallelism": "zero3", "gpu_count": 4, "zero3_init_flag": False, "resume_from_checkpoint": True},
     {"parallelism": "fsdp", "gpu_count": 4, "fsdp_version": 2},

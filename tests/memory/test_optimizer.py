@@ -204,3 +204,13 @@ def test_a_paged_optimizer_keeps_the_states_of_small_tensors_on_the_card() -> No
     assert bill_of(mixed, llamas.LLAMA2_7B).line("paged_states") == pytest.approx(
         32 * 176_128 * (2 + 8 / 256), rel=1e-6
     )
+
+
+@pytest.mark.parametrize(
+    ("optim", "states"), [("adamw_bnb_8bit", 2), ("lion_8bit", 1), ("rmsprop_bnb_8bit", 1), ("ademamix_8bit", 3)]
+)
+def test_trainer_keeps_states_of_embeddings_in_32_bits(optim: str, states: int) -> None:
+    # Trainer.create_optimizer: register_module_override(module, "weight", {"optim_bits": 32}) for each nn.Embedding.
+    table = 32000 * 4096
+    expected = states * ((6_738_415_616 - table) * (1 + 4 / 256) + 4 * table)
+    assert trained.states(job_of(full(optim=optim), llamas.LLAMA2_7B)) == pytest.approx(expected, rel=1e-6)
