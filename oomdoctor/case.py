@@ -114,6 +114,19 @@ class Linear(NamedTuple):
     pieces: tuple[str, ...] = ()
 
 
+class Latent(NamedTuple):
+    """Attention whose keys and values come from a narrow vector of each token (DeepSeek's MLA); sizes of one token.
+
+    query_rank: of the vector that queries come from, 0 where they come from the hidden state itself. kv_rank: of the
+    other. values: of all heads' values. expanded: of keys and values as one layer puts them out.
+    """
+
+    query_rank: int
+    kv_rank: int
+    values: int
+    expanded: int
+
+
 class Stack(NamedTuple):
     """Blocks that run before the model's own: an encoder, a tower for images or sounds, blocks of another kind.
 
@@ -181,6 +194,8 @@ class Architecture(NamedTuple):
     softmax_keeps_dtype: bool = False  # not even autocast makes it fp32
     upcasts_logits: bool = True  # the model's own code computes the loss in fp32, whatever the dtype it runs in
     lora_targets: tuple[str, ...] = ()  # modules that PEFT adapts where no target is named; () = it must be named
+    latent: Latent | None = None
+    router_fp32: bool = False  # the router multiplies an fp32 copy of the hidden state
     position_bias: bool = False  # a learned bias for each pair of tokens is added to the attention scores
     output_copied: bool = False  # queries are laid out head by head, so that attention's output is copied for its layer
     stem_widths: int = 0  # what convolutions before the blocks keep for each token, in hidden sizes

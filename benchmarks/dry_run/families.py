@@ -23,6 +23,21 @@ from oomdoctor.trace.whole import Simulator
 from oomdoctor.units import MIB
 
 SHAPE = {"hidden_size": 1024, "num_hidden_layers": 4, "num_attention_heads": 16, "num_key_value_heads": 4}
+LATENT = {
+    "kv_lora_rank": 256,
+    "qk_nope_head_dim": 64,
+    "qk_rope_head_dim": 32,
+    "v_head_dim": 64,
+    "intermediate_size": 2816,
+    "moe_intermediate_size": 512,
+    "n_routed_experts": 16,
+    "n_shared_experts": 2,
+    "num_experts_per_tok": 4,
+    "n_group": 4,
+    "topk_group": 2,
+    "first_k_dense_replace": 1,
+    "vocab_size": 32000,
+}
 TEXT = {**SHAPE, "num_attention_heads": 8, "intermediate_size": 2816, "vocab_size": 32064}
 TOWER = {"hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 4, "num_attention_heads": 16}
 QWEN_TOWER = {"depth": 4, "num_heads": 16, "patch_size": 14, "out_hidden_size": 1024}
@@ -61,6 +76,16 @@ MODELS: dict[str, dict[str, Any]] = {
         "num_local_experts": 8,
         "vocab_size": 32000,
     },
+    "deepseek_v3": {
+        "model_type": "deepseek_v3",
+        **SHAPE,
+        **LATENT,
+        "q_lora_rank": 768,
+        "num_key_value_heads": 16,
+        "n_routed_experts": 16,
+        "num_experts_per_tok": 4,
+    },
+    "deepseek_v2": {"model_type": "deepseek_v2", **SHAPE, **LATENT, "q_lora_rank": None, "num_key_value_heads": 16},
     "t5": {
         "model_type": "t5",
         "is_encoder_decoder": True,

@@ -48,7 +48,7 @@ def saved_by_block(job: Job) -> Saved:
     """What one block keeps when it runs without checkpointing (or is run again in backward)."""
     h = job.arch.hidden_size
     return Saved(
-        norms=job.arch.norms_per_layer * norm_per_token(job, h) - _read_alike(job) + _qk_norms(job) + _rotary(job),
+        norms=job.arch.norms_per_layer * norm_per_token(job, h) - _read_alike(job) + _inner_norms(job) + _rotary(job),
         inputs=_linear_inputs(job),
         attention=_attention(job),
         mlp=_mlp(job),
@@ -88,6 +88,15 @@ def _read_alike(job: Job) -> float:
     copied = job.autocast and job.residual_bytes != 4
     shared = job.arch.norms_read_alike and job.arch.norm == "layernorm" and not copied
     return float(job.residual_bytes * job.arch.hidden_size) if shared else 0.0
+
+
+def _inner_norms(job: Job) -> float:
+    """Norms within attention: of queries and keys, or of the vectors that they come from."""
+    if not job.arch.latent:
+        return _qk_norms(job)
+    ranks = (job.arch.latent.query_rank, job.arch.latent.kv_rank)
+    outputs = job.linear_bytes * sum(ranks) if job.full else 0  # what the layers behind them read
+    return sum(norm_per_token(job, rank) for rank in ranks if rank) + outputs
 
 
 def _qk_norms(job: Job) -> float:

@@ -41,8 +41,8 @@ def kernel_of(run: Run, arch: Architecture, number_bytes: int, torch: Version, t
         return BIASED
     if _needs_mask(run, arch):
         return MASKED
-    if half and capability >= _AMPERE and arch.head_dim <= _WIDEST_HEAD:
-        return FLASH
+    if half and capability >= _AMPERE and arch.head_dim <= _WIDEST_HEAD and not arch.latent:
+        return FLASH  # which takes keys and values of one width
     if grouped(arch) and transformers >= _GQA_IN_SDPA and torch < _GQA_IN_EFFICIENT:
         return MATH
     return EFFICIENT
@@ -109,12 +109,15 @@ def saved_per_token(arch: Architecture, setting: Setting) -> float:
     a, q, c, E, S = _letters(arch, setting)
     kernel, kept = setting.kernel, E * _fused_projection(arch, setting) + _output_copy(arch, setting)
     keys = 2 * (q if setting.repeated else c)  # and values
+    out = q
+    if arch.latent:
+        out, keys = arch.latent.values, q + arch.latent.expanded
     if kernel == FLASH:
-        return E * (2 * q + keys) + 4 * a + kept  # log-sum-exp, fp32
+        return E * (q + out + keys) + 4 * a + kept  # log-sum-exp, fp32
     if kernel in (EFFICIENT, BIASED):
-        return E * (2 * q + keys) + 4 * a * _ceil32(S) / S + kept
+        return E * (q + out + keys) + 4 * a * _ceil32(S) / S + kept
     if kernel == MASKED:
-        return E * (2 * q + keys) + 4 * a * _ceil32(S) / S + E * S + kept  # an additive mask in each block
+        return E * (q + out + keys) + 4 * a * _ceil32(S) / S + E * S + kept  # an additive mask in each block
     own = E * q if setting.output_needed else 0
     if kernel == MATH:
         return _math(arch, setting) + own + kept

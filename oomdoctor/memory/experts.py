@@ -47,4 +47,5 @@ def saved_per_token(job: Job, routed_width: int) -> float:
     learns = job.full or bool(adapted(job))
     product = routed_width * (2 if job.autocast and not fused(job.arch) else E) if learns else 0
     rows = hidden * E * (2 if learns else 1)  # what comes out; what goes in, for a gradient of the weights
-    return float(job.arch.gate_keeps * E * routed_width + product + rows)
+    router = 4 * job.arch.hidden_size if job.arch.router_fp32 and learns else 0  # its input in fp32
+    return float(job.arch.gate_keeps * E * routed_width + product + rows + router)

@@ -54,7 +54,7 @@ class _Decided(NamedTuple):
     transformers: Version
     bitsandbytes: Version
     trl: Version
-    before: bool = False  # it is a stack before the model's own
+    role: str = ""  # of a stack before the model's own (case.Stack)
     projector: tuple[Linear, ...] = ()  # between that stack and the model
     projected: int = 0  # tokens of a micro-batch that the projector takes
     pooled: int = 0  # tokens of a micro-batch whose means it takes
@@ -89,6 +89,11 @@ class Job(_Decided):
     def source_tokens(self) -> int:
         """Of one micro-batch, that the blocks attend to beside their own."""
         return self.source_batch * self.source_length
+
+    @property
+    def before(self) -> bool:
+        """It is a stack before the model's own."""
+        return bool(self.role)
 
     @property
     def frozen(self) -> bool:

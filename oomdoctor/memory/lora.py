@@ -47,24 +47,32 @@ NONE = Adapters((), 0, 0)
 def adapters_of(lora: Lora, arch: Architecture) -> Adapters:
     """The adapters of a model."""
     wanted = lora.target_modules or default_targets(arch)
-    found = _of_stack(lora, arch, wanted)
-    stacks = tuple(_of_tower(lora, stack, wanted) for stack in arch.stacks)
+    taken = _taken_by_experts(arch)
+    found = _of_stack(lora, arch, wanted, taken)
+    stacks = tuple(_of_tower(lora, stack, wanted, taken) for stack in arch.stacks)
     tables = sum(1 for name in wanted if _last(name) in _INPUT_TABLES + _OUTPUT_TABLES)
     own = tables * lora.r * (arch.vocab_size + arch.hidden_size)
     return found._replace(adapters=found.adapters + own, copies=copied(lora, arch), stacks=stacks)
 
 
-def _of_tower(lora: Lora, stack: Stack, wanted: tuple[str, ...]) -> Adapters:
+def _taken_by_experts(arch: Architecture) -> frozenset[str]:
+    """Names that PEFT takes for fused experts alone, so that other layers of that name carry no adapter."""
+    names = (name for linear in arch.linears if linear.fused for name in (linear.name, *linear.pieces))
+    return frozenset(names) if arch.adapts_experts else frozenset()
+
+
+def _of_tower(lora: Lora, stack: Stack, wanted: tuple[str, ...], taken: frozenset[str]) -> Adapters:
     """Those of a stack and of what lies between it and the model."""
-    found = _of_stack(lora, stack.arch, wanted)
+    found = _of_stack(lora, stack.arch, wanted, taken)
     between = tuple(linear for linear in stack.projector if _is_target(linear, wanted, stack.arch))
     own = found.adapters + sum(adapter_numbers(linear, lora.r) for linear in between)
     return found._replace(adapters=own, projector=between)
 
 
-def _of_stack(lora: Lora, arch: Architecture, wanted: tuple[str, ...]) -> Adapters:
+def _of_stack(lora: Lora, arch: Architecture, wanted: tuple[str, ...], taken: frozenset[str]) -> Adapters:
     """Those of one stack's blocks."""
-    targets = tuple(linear for linear in arch.linears if _is_target(linear, wanted, arch))
+    layers = (linear for linear in arch.linears if linear.fused or linear.name not in taken)
+    targets = tuple(linear for linear in layers if _is_target(linear, wanted, arch))
     per_block = sum(
         adapter_numbers(linear, lora.r) + (linear.count * linear.outputs if lora.use_dora else 0) for linear in targets
     )

@@ -64,6 +64,8 @@ def step_of(job: Job) -> Step:
 
 def _tail(job: Job) -> int:
     """What is kept outside of the blocks: by the last norm, for the output layer, by dropouts, by convolutions."""
+    if job.role == "blocks":  # the model's own come right behind
+        return 0
     h = job.arch.hidden_size
     reads_last = job.full and not job.projector and (job.before or not job.fused_head)
     head_input = job.linear_bytes * h if reads_last else 0

@@ -73,7 +73,8 @@ def _held(step: Step, place: int) -> int:
 
 def _kept(stack: Step) -> int:
     job = stack.job
-    output = 0 if job.full else job.tokens * job.residual_bytes * job.arch.hidden_size  # where no layer keeps it
+    no_layer_keeps_it = not job.full and job.role != "blocks"
+    output = job.tokens * job.residual_bytes * job.arch.hidden_size if no_layer_keeps_it else 0
     return output if job.silent else stack.kept + stack.tail + output
 
 

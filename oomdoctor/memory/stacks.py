@@ -46,7 +46,7 @@ def _of_stack(job: Job, place: int, stack: Stack) -> Job:
         length=length,
         kernel=attention.kernel_of(unpadded, arch, job.attention_bytes, job.torch, job.transformers),
         adapters=NONE if frozen else job.adapters.stacks[place] if job.adapters else None,
-        before=True,
+        role=stack.role,
         projector=stack.projector,
         projected=batch * (length - arch.class_tokens) // stack.merge**2 if stack.projector else 0,
         pooled=batch * length if stack.pools else 0,

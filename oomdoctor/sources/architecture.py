@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from oomdoctor import knowledge
-from oomdoctor.case import Architecture, Linear, Stack, Text, UserError
+from oomdoctor.case import Architecture, Latent, Linear, Stack, Text, UserError
 
 LARGEST = 10**10  # of any size in a config; a larger one is a mistake, or meant to exhaust the program
 _ESSENTIAL = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
@@ -103,7 +103,7 @@ class Reader:
         return Architecture(
             model_type=str(self.config.get("model_type") or "llama"),
             hidden_size=dims["hidden"],
-            num_hidden_layers=self._size("num_hidden_layers"),
+            num_hidden_layers=self._layers(),
             num_attention_heads=self._size("num_attention_heads"),
             num_key_value_heads=self._kv_heads(),
             head_dim=self._head_dim(),
@@ -141,6 +141,8 @@ class Reader:
             softmax_keeps_dtype=family.get("softmax_keeps_dtype", False),
             upcasts_logits=family.get("upcasts_logits", True),
             lora_targets=tuple(family["lora_targets"]),
+            latent=self._latent(),
+            router_fp32=family.get("router_fp32", False),
             position_bias=family.get("position_bias", False),
             mlp_dropout=family.get("mlp_dropout", False),
             end_dropouts=family.get("end_dropouts", 0),
@@ -149,8 +151,37 @@ class Reader:
             tokens=self._tokens(),
             patch_size=self._size("patch_size", 0) if "sees" in family else 0,
             class_tokens=family.get("sees", {}).get("class_tokens", 0),
-            stacks=tuple(self._stack(entry) for entry in family.get("stacks", ())),
+            stacks=tuple(self._stack(entry) for entry in family.get("stacks", ()) if self._has(entry)),
         )
+
+    def _layers(self) -> int:
+        """Blocks of the model's own kind, without the first ones of another."""
+        first = sum(self._first(entry) for entry in self.family.get("stacks", ()))
+        return max(1, self._size("num_hidden_layers") - first)
+
+    def _first(self, entry: Mapping[str, Any]) -> int:
+        """How many of the first blocks are of another kind."""
+        found = self.config.get(entry.get("first", ""))
+        return min(found, self._size("num_hidden_layers") - 1) if isinstance(found, int) and found > 0 else 0
+
+    def _has(self, entry: Mapping[str, Any]) -> bool:
+        return "first" not in entry or self._first(entry) > 0
+
+    def _latent(self) -> Latent | None:
+        if not self.family.get("latent"):
+            return None
+        heads, values = self._size("num_attention_heads"), self._size("v_head_dim")
+        return Latent(
+            query_rank=self._size("q_lora_rank", 0),
+            kv_rank=self._size("kv_lora_rank"),
+            values=heads * values,
+            expanded=heads * (self._size("qk_nope_head_dim") + values),
+        )
+
+    def _shared_ffn(self, ffn: int) -> int:
+        """The width of the experts that every token goes through."""
+        expert = self._size("moe_intermediate_size", ffn)
+        return self._size("shared_expert_intermediate_size", self._size("n_shared_experts", 0) * expert)
 
     def _patch(self) -> int:
         """Numbers of a patch of an image: pixels of all channels, of as many frames as are taken together."""
@@ -168,6 +199,8 @@ class Reader:
         """A stack that the same config describes."""
         family = knowledge.lookup(f"families/{entry['family']}")
         given = {**self.family.get("defaults", {}), **self.given}
+        if "first" in entry:
+            given["num_hidden_layers"] = self._first(entry)
         return Stack(entry["role"], Reader(given, family, self.reference).architecture())
 
     def _linears(self, entries: Sequence[Mapping[str, Any]], dims: Mapping[str, int]) -> tuple[Linear, ...]:
@@ -183,7 +216,8 @@ class Reader:
     def _dims(self) -> dict[str, int]:
         """The named sizes that rules/families builds its linear layers of."""
         hidden, head_dim = self._size("hidden_size"), self._head_dim()
-        heads, layers, ffn = self._size("num_attention_heads"), self._size("num_hidden_layers"), self._ffn(hidden)
+        heads, layers, ffn = self._size("num_attention_heads"), self._layers(), self._ffn(hidden)
+        latent = self._latent() or Latent(0, 0, 0, 0)
         q, kv = heads * head_dim, self._kv_heads() * head_dim
         return {
             "one": 1,
@@ -196,8 +230,14 @@ class Reader:
             "two_ffn": 2 * ffn,
             "experts": self._size("num_experts", 0) if self._has_experts() else 0,
             "expert_ffn": self._size("moe_intermediate_size", ffn),
-            "shared_ffn": self._size("shared_expert_intermediate_size", 0),
+            "shared_ffn": self._shared_ffn(ffn),
             "two_expert_ffn": 2 * self._size("moe_intermediate_size", ffn),
+            "q_rank": latent.query_rank,
+            "kv_rank": latent.kv_rank,
+            "kv_narrow": latent.kv_rank + self._size("qk_rope_head_dim", 0),
+            "kv_expanded": latent.expanded,
+            "values": latent.values,
+            "layers_ranks": layers * (latent.query_rank + latent.kv_rank),
             "layers_heads": layers * heads,
             "patch": hidden * self._patch(),
             "positions": hidden * self._tokens(),
@@ -233,6 +273,8 @@ class Reader:
         return width
 
     def _head_dim(self) -> int:
+        if self.family.get("latent"):
+            return self._size("qk_nope_head_dim") + self._size("qk_rope_head_dim")
         return self._size("head_dim", self._size("hidden_size") // self._size("num_attention_heads"))
 
     def _kv_heads(self) -> int:

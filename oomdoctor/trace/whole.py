@@ -58,6 +58,8 @@ class Simulator:
 
 def _few(spec: Spec, config: Any, layers: int) -> int:
     """How many blocks stand for all of them, 0 where all must be run."""
+    if getattr(config.get_text_config(), "first_k_dense_replace", None) not in (None, 0, 1):
+        return 0  # the blocks that would be drawn out are not those that make up the model
     period = models.period_of(config)
     few = TRACED * period
     if spec.whole or layers <= few + period or layers % period:

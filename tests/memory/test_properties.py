@@ -43,7 +43,7 @@ RUNS = st.builds(
 )
 SEVERAL_STACKS = [
     architecture_of(find_model(name).config)
-    for name in ("google/flan-t5-base", "openai/whisper-small", "bart-base", "Qwen/Qwen3-30B-A3B", "llava-1.5-7b-hf")
+    for name in ("google/flan-t5-base", "openai/whisper-small", "bart-base", "Qwen/Qwen3-30B-A3B", "DeepSeek-V2-Lite")
 ]
 ARCHITECTURES = st.sampled_from([llamas.QWEN25_05B, llamas.LLAMA2_7B, llamas.MISTRAL_7B, *SEVERAL_STACKS])
 

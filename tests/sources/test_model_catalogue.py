@@ -82,9 +82,10 @@ def test_each_count_is_that_of_the_real_class(name):
     if not in_transformers(config["model_type"]) or "extra_parameters" in config:
         pytest.skip("remote code, or more than a language model: the count is the published one")
     layers = depths_of(config)
-    two = dict.fromkeys(layers, 2)
-    least = count(config, two)
-    more = sum((depth - 2) * (count(config, {**two, key: 3}) - least) for key, depth in layers.items())
+    few = max(2, config.get("first_k_dense_replace", 0) + 1)  # at least one of the blocks that make up the depth
+    shallow = dict.fromkeys(layers, few)
+    least = count(config, shallow)
+    more = sum((depth - few) * (count(config, {**shallow, key: few + 1}) - least) for key, depth in layers.items())
     assert least + more == MODELS[name]["parameters"]
 
 
