@@ -178,6 +178,9 @@ def _arguments(command: argparse.ArgumentParser, name: str, words: Words) -> Non
         command.add_argument("case", nargs="?", metavar="list|ID", help=words("resume"))
     if name == "completion":
         command.add_argument("shell", choices=("bash", "zsh", "fish"), help=words("shell"))
+    if name == "plan":
+        command.add_argument("--apply", nargs="*", metavar="FILE", help=words("apply"))
+        command.add_argument("--yes", action="store_true", help=words("yes"))
     if name == "learn":
         command.add_argument("topic", nargs="*", metavar="LESSON|WORD", help=words("learn"))
     if name == "rules":

@@ -7,7 +7,7 @@ import io
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,9 @@ from oomdoctor.texts import plain, render
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from oomdoctor.applying import Written
+    from oomdoctor.patching import Patches
 
 
 # What writing fails with where the output takes no more: a full disk or quota, a size limit, a device that is gone.
@@ -102,14 +105,38 @@ def refuse(error: UserError, lang: str, as_json: bool) -> int:
     return error.exit_code
 
 
-def print_findings(findings: Findings, chosen: Namespace, lang: str) -> None:
-    """The document, or the report on the screen."""
+def patches_for(findings: Findings) -> Patches:
+    """The plan's steps as changes of the configs that the case was read from. Raises UserError."""
+    from oomdoctor.patching import patches_of
+
+    if findings.plan is None:
+        raise ValueError("there is no plan to patch for")
+    return patches_of(findings.plan, findings.case, findings.case.facts.values())
+
+
+def print_findings(findings: Findings, chosen: Namespace, lang: str, written: Sequence[Written] | None = None) -> None:
+    """The document, or the report on the screen; with the patches of the configs that the case was read from.
+
+    written: files that the patches were written to, for the document.
+    """
+    patches = patches_for(findings) if findings.case.configs and findings.plan is not None else None
     if chosen.json:
-        print_json(document.document(findings, lang))
+        content = document.document(findings, lang)
+        if patches is not None:
+            from oomdoctor.report.patches import patches_document
+
+            content["patches"] = patches_document(patches, lang)
+        if written is not None:
+            content["written"] = [each._asdict() for each in written]
+        print_json(content)
         return
     from oomdoctor.report import terminal
 
     terminal.show(findings, lang, console_of(chosen), full=chosen.full)
+    if patches is not None and patches.steps:
+        from oomdoctor.report.patches import patches_section
+
+        patches_section(console_of(chosen), lang, patches)
 
 
 def print_bill(findings: Findings, chosen: Namespace, lang: str) -> None:

@@ -1,4 +1,4 @@
-"""`oomdoctor plan CARD.yaml`: a plan without a crash."""
+"""`oomdoctor plan CARD.yaml`: a plan without a crash, and the patches of the configs that it was made for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from oomdoctor.case import Case, Text, UserError
 from oomdoctor.commands.common import case_of, demand_bill, exit_code, live_machine, subjects
 from oomdoctor.exits import LACKING
 from oomdoctor.plan import PREFERENCES, SHARDED
-from oomdoctor.printing import print_findings
+from oomdoctor.printing import patches_for, print_findings
 
 
 def run(chosen: Namespace, lang: str) -> int:
@@ -20,7 +20,17 @@ def run(chosen: Namespace, lang: str) -> int:
     if findings.usable_bytes is None:
         lacking = Text("texts/cli.lacks", {"keys": ["gpus.name", "gpus.memory_mib"]})
         raise UserError(card, lacking, Text("texts/cli.lacks_hint"), LACKING)
-    print_findings(findings, chosen, lang)
+    if chosen.apply is None:
+        print_findings(findings, chosen, lang)
+        return exit_code(findings)
+    from oomdoctor.commands.apply import apply, told
+
+    patches = patches_for(findings)
+    if chosen.json:
+        print_findings(findings, chosen, lang, apply(patches, chosen, lang))
+    else:
+        print_findings(findings, chosen, lang)
+        print(told(apply(patches, chosen, lang), lang))
     return exit_code(findings)
 
 

@@ -60,14 +60,14 @@ def text_of(
     elif settings and style == "json":
         parts.insert(0, json.dumps(settings, indent=2))
     elif settings and style == "yaml":
-        parts.insert(0, "\n".join(_yaml(settings, "")))
+        parts.insert(0, "\n".join(yaml_lines(settings, "")))
     elif settings and style == "options":
         parts.insert(0, " ".join(f"--{key} {_option(value)}" for key, value in settings.items()))
     return "\n".join(parts)
 
 
 def _call(place: Mapping[str, Any], name: str, settings: Mapping[str, Any]) -> str:
-    arguments = [*place.get("leading", ()), *(f"{key}={_argument(place, key, settings[key])}" for key in settings)]
+    arguments = [*place.get("leading", ()), *(f"{key}={argument(place, key, settings[key])}" for key in settings)]
     target = f"{place['target']} = " if "target" in place else ""
     short = f"{target}{name}({', '.join(arguments)})"
     if len(short) <= WIDTH:
@@ -75,7 +75,8 @@ def _call(place: Mapping[str, Any], name: str, settings: Mapping[str, Any]) -> s
     return "\n".join([f"{target}{name}(", *(f"    {argument}," for argument in arguments), ")"])
 
 
-def _argument(place: Mapping[str, Any], key: str, value: Any) -> str:
+def argument(place: Mapping[str, Any], key: str, value: Any) -> str:
+    """The value of a call's argument, as Python writes it at this place."""
     if key in place.get("raw", ()):
         return str(value)
     if key in place.get("torch", ()) and isinstance(value, str) and value != "auto":
@@ -94,17 +95,18 @@ def python(value: Any) -> str:
     return repr(value)
 
 
-def _yaml(settings: Mapping[str, Any], indent: str) -> list[str]:
+def yaml_lines(settings: Mapping[str, Any], indent: str = "") -> list[str]:
+    """The lines of a YAML mapping."""
     lines = []
     for key, value in settings.items():
         if isinstance(value, Mapping):
-            lines += [f"{indent}{key}:", *_yaml(value, indent + "  ")]
+            lines += [f"{indent}{key}:", *yaml_lines(value, indent + "  ")]
         else:
-            lines.append(f"{indent}{key}: {_plain(value)}")
+            lines.append(f"{indent}{key}: {plain(value)}")
     return lines
 
 
-def _plain(value: Any) -> str:
+def plain(value: Any) -> str:
     """A YAML scalar or flow list. JSON is YAML; a plain word needs no quotes unless YAML would read it otherwise."""
     safe = isinstance(value, str) and re.fullmatch(r"[A-Za-z][\w./-]*", value)
     if safe and value.lower() not in ("yes", "no", "on", "off", "true", "false", "null"):

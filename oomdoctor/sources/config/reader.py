@@ -90,6 +90,11 @@ def _followed(named: Named, config: Config, seen: set[str], unread: list[Unread]
         yield recognise(read_text(path, "configs"), path, named.kind or None)
 
 
+def facts_of_text(text: str, path: str, kind: str) -> tuple[Fact, ...]:
+    """The facts of one config alone, without those that it names. Raises UserError."""
+    return _reading(recognise(text, path, kind), ()).facts
+
+
 def _reading(config: Config, flags: tuple[Leaf, ...]) -> Reading:
     """The facts of one file by its kind. flags: of the command that starts it, where it is a script."""
     if config.kind == PYTHON:

@@ -35,7 +35,7 @@ def read_script(config: Config, given: Sequence[Leaf] = ()) -> Reading:
     names = names_of(tree, {leaf.key: _of_flag(leaf) for leaf in given})
     found = list(calls_of(tree, names))
     entries = knowledge.load("configs")["calls"]["calls"]
-    told = [(call, entry) for call in found if isinstance(call, Call) for entry in _entries(call, entries)]
+    told = [(call, entry) for call in found if isinstance(call, Call) for entry in entries_of(call, entries)]
     made = {str(entry["id"]) for _, entry in told}
     passed = {keyword.arg for call in found if isinstance(call, Call) for keyword in call.node.keywords}
     used = [(call, entry) for call, entry in told if _is_used(entry, made, passed)]
@@ -48,6 +48,15 @@ def read_script(config: Config, given: Sequence[Leaf] = ()) -> Reading:
 def arguments_of(config: Config) -> frozenset[str]:
     """The names of the arguments that the script itself defines. Raises UserError."""
     return frozenset(names_of(_parsed(config), {}).arguments)
+
+
+def calls_with_tables(config: Config) -> list[tuple[ast.Call, str]]:
+    """The calls of a script whose arguments a table of rules/configs explains, with its name. Raises UserError."""
+    tree = _parsed(config)
+    entries = knowledge.load("configs")["calls"]["calls"]
+    calls = [call for call in calls_of(tree, names_of(tree, {})) if isinstance(call, Call)]
+    told = [(call.node, entry) for call in calls for entry in entries_of(call, entries)]
+    return [(node, entry["table"]) for node, entry in told if "table" in entry]
 
 
 def _parsed(config: Config) -> ast.Module:
@@ -68,7 +77,7 @@ def _of_flag(leaf: Leaf) -> str | list[str] | None:
     return leaf.text if leaf.known else None
 
 
-def _entries(call: Call, entries: Mapping[str, Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+def entries_of(call: Call, entries: Mapping[str, Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     """The first entry that speaks of a call."""
     for name, entry in entries.items():
         ends = tuple(entry.get("ends", ()))

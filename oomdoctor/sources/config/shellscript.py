@@ -33,7 +33,7 @@ def read_shell(config: Config) -> Reading:
 
 
 def _of_command(run: Started, path: str) -> Reading:
-    words = _words_of(run)
+    words = words_of(run)
     launched = translated(run.before, table("launchers"), path)
     # A script may have flags of its own that its file explains; a flag of the launcher may also stand after the script.
     flags = translated(run.flags, words, path)
@@ -46,7 +46,7 @@ def _of_command(run: Started, path: str) -> Reading:
     )
 
 
-def _words_of(run: Started) -> Table:
+def words_of(run: Started) -> Table:
     """The table of a command's flags: the program's, else that of the framework whose marks they show."""
     if run.program is not None:
         return table(run.program)

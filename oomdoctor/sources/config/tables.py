@@ -76,6 +76,12 @@ def table(name: str) -> Table:
     )
 
 
+def places_of(name: str) -> frozenset[str]:
+    """The places of rules/frameworks whose settings stand in a config of this kind."""
+    entries = [knowledge.load("configs")[each] for each in _with_bases(name)]
+    return frozenset(place for entry in entries for place in entry.get("places", ()))
+
+
 def _with_bases(name: str) -> tuple[str, ...]:
     """The table and those that it extends, each once, itself first."""
     found = [name]
