@@ -77,7 +77,29 @@ def _in_tree(file: File, key: str, value: Value, settings: Settings) -> str | No
     wanted = _own(words, key, value, there) or [
         Setting(path, said, way.place) for way in _said(words, key, value, settings) for path, said in nested(way.value)
     ]
-    return _all(file, wanted, _put)
+    return None if _speaks_besides(words, key, there, wanted) else _all(file, wanted, _put)
+
+
+def _speaks_besides(words: Table, key: str, there: set[str], wanted: Sequence[Setting]) -> bool:
+    """Whether another setting of the file speaks of this key too, and would still say the old value (`flash_attention:
+    true` beside a new `sdp_attention: true`)."""
+    mine = {".".join(setting.path) for setting in wanted}
+    mine |= {name for name in there for setting in wanted if name.startswith(".".join(setting.path) + ".")}
+    return any(_speaks_of(words, name, key) for name in there - mine)
+
+
+def _speaks_of(words: Table, name: str, key: str) -> bool:
+    together = any(name in said.settings for said in words.said if said.key == key)
+    return together or words.plain.get(name) == key or _mentions(words.reads.get(name), key)
+
+
+def _mentions(rule: Any, key: str) -> bool:
+    """Whether a rule of rules/configs can state this key, in whatever way it says it."""
+    if isinstance(rule, Mapping):
+        return any(name == key or _mentions(part, key) for name, part in rule.items())
+    if isinstance(rule, list):
+        return any(_mentions(part, key) for part in rule)
+    return bool(rule == key)
 
 
 def _put(file: File, setting: Setting) -> str | None:
@@ -123,7 +145,9 @@ def _in_shell(file: File, key: str, value: Value, settings: Settings) -> str | N
     run = _last_run(file)
     if run is None:
         return None
-    return _all(file, _whole(words_of(run), key, value, settings, {leaf.key for leaf in run.flags}), _flag)
+    words, there = words_of(run), {leaf.key for leaf in run.flags}
+    wanted = _whole(words, key, value, settings, there)
+    return None if _speaks_besides(words, key, there, wanted) else _all(file, wanted, _flag)
 
 
 def _flag(file: File, setting: Setting) -> str | None:
@@ -141,7 +165,7 @@ def _in_script(file: File, key: str, value: Value, settings: Settings) -> str | 
     for call, name in calls_with_tables(recognise(file.after, file.path, PYTHON)):
         there = {keyword.arg for keyword in call.keywords if keyword.arg is not None}
         wanted = _whole(table(name), key, value, settings, there)
-        if wanted:
+        if wanted and not _speaks_besides(table(name), key, there, wanted):
             return _all(file, wanted, _keyword(call.lineno, name))
     return None
 
