@@ -167,6 +167,7 @@ def _arguments(command: argparse.ArgumentParser, name: str, words: Words) -> Non
         command.add_argument("--keep-private", action="store_true", help=words("keep_private"))
     if name in ("bill", "plan", "cards"):
         command.add_argument("cards", nargs="*" if name == "bill" else "?", metavar="CARD.yaml", help=words("card"))
+        _to_apply(command, name, words)
     if name == "dry-run":
         command.add_argument("target", metavar="CARD.yaml|script.py:step", help=words("dry_run_target"))
     if name == "snapshot":
@@ -178,14 +179,17 @@ def _arguments(command: argparse.ArgumentParser, name: str, words: Words) -> Non
         command.add_argument("case", nargs="?", metavar="list|ID", help=words("resume"))
     if name == "completion":
         command.add_argument("shell", choices=("bash", "zsh", "fish"), help=words("shell"))
-    if name == "plan":
-        command.add_argument("--apply", nargs="*", metavar="FILE", help=words("apply"))
-        command.add_argument("--yes", action="store_true", help=words("yes"))
     if name == "learn":
         command.add_argument("topic", nargs="*", metavar="LESSON|WORD", help=words("learn"))
     if name == "rules":
         command.add_argument("action", choices=("list", "show", "lint"), help=words("rules_action"))
         command.add_argument("target", nargs="?", metavar="ID|DIR", help=words("rules_target"))
+
+
+def _to_apply(command: argparse.ArgumentParser, name: str, words: Words) -> None:
+    if name == "plan":
+        command.add_argument("--apply", nargs="*", metavar="FILE", help=words("apply"))
+        command.add_argument("--yes", action="store_true", help=words("yes"))
 
 
 def _common(words: Words, command: str | None = None) -> _Parser:
