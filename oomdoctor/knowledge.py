@@ -32,12 +32,26 @@ class BadRules(ValueError):
     """A file of rules/ cannot be used; the message names the file and what to mend."""
 
 
+_laid_over: dict[str, dict[str, Any]] = {}  # section -> entries from elsewhere, by id
+
+
+def lay_over(section: str, entries: Mapping[str, Any]) -> None:
+    """Let entries from elsewhere stand beside those of a section, or in their place, for this process."""
+    _laid_over.setdefault(section, {}).update(entries)
+    load.cache_clear()
+
+
 @cache
 def load(section: str) -> Mapping[str, Any]:
     """All entries of a section (`fixes`, `signatures`, `models`, ...), by id, in the order of file name and file.
 
     Raises BadRules where a file of a checkout is broken, KeyError for a section that does not exist.
     """
+    entries = _own_of(section)
+    return {**entries, **_laid_over[section]} if section in _laid_over else entries
+
+
+def _own_of(section: str) -> Mapping[str, Any]:
     compiled = os.path.join(_COMPILED, f"{section}.json")
     source = os.path.join(_CHECKOUT, "rules", section)
     if _is_checkout() and _is_stale(compiled, source):

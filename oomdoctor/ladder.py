@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from oomdoctor.case import Text
+from oomdoctor.cheaper import cheaper_sets, counts, settings_after, settings_with
 from oomdoctor.edits.gaps import obstacle
 from oomdoctor.edits.render import hows
 from oomdoctor.fields import FIELDS
@@ -16,6 +17,7 @@ from oomdoctor.steps import honest, is_free_gain, step_of, useless, worked_out
 
 LAST_RUNG = 6  # quantized weights; what stands above is beyond the ladder
 _BILL_KEYS = ("bill.missing_bytes", "plan.empty")
+_MAY_HELP_YET = ("silent", "unknown", "cannot_help", "negligible")  # beside other steps: reasons of texts/plan
 _POSTPONED = 5.5  # after the other lossless rungs, before quantized weights
 
 
@@ -89,7 +91,36 @@ def _make_plan(rules: Sequence[Rule], settings: Settings, pricing: Pricing, pref
     plan = _climb(ordered, settings, pricing, prefer)
     if not plan.steps and not plan.fits and pricing.circumstances.get("crash.happened"):
         plan = _climb(ordered, settings, _at_a_loss(pricing), prefer)
-    return _pruned(plan, settings, pricing) if plan.fits else plan
+    if not plan.fits:
+        return plan
+    plan = _pruned(plan, settings, pricing)
+    return plan if prefer == "fastest" else _cheapest(plan, ordered, rungs, settings, pricing)
+
+
+def _cheapest(
+    plan: Plan, rules: Sequence[Rule], rungs: Mapping[str, float], settings: Settings, pricing: Pricing
+) -> Plan:
+    """The plan, or one with the same dearest rung that has fewer steps, or as many that take less time."""
+    kept = [step.rule for step in plan.steps if not counts(step.rule)]
+    passed_over = {skip.rule.id for skip in plan.skipped if skip.reason.path.rpartition(".")[2] not in _MAY_HELP_YET}
+    start = _replayed(plan, kept, settings, pricing).settings
+    states = (pricing.facts(start), pricing.facts(plan.settings))
+    of_use = [
+        rule
+        for rule in rules
+        if rule.id not in passed_over and (rule.id in plan.rules or any(check(rule.when, at).applies for at in states))
+    ]
+
+    def fit(chosen: Sequence[Rule]) -> bool:
+        return bool(pricing.fits(settings_with(chosen, start, pricing)))
+
+    for each in cheaper_sets(plan, of_use, rungs, fit):
+        reached = settings_after(each, start, pricing)
+        if reached is not None and pricing.fits(reached[0]) and settings_after(each, start, pricing, sayable=True):
+            found = _replayed(plan, [*kept, *reached[1]], settings, pricing)
+            if found.fits and len(found.steps) == len(kept) + len(each):
+                return found
+    return plan
 
 
 def _at_a_loss(pricing: Pricing) -> Pricing:

@@ -14,23 +14,23 @@ from oomdoctor.texts import LANGUAGES, render
 
 # Every command takes the common options. These change nothing in it, and it says so; what they say is checked anyway.
 WITHOUT_EFFECT: Mapping[str, tuple[str, ...]] = {
-    "bill": ("full", "prefer"),
+    "bill": ("full", "prefer", "rules"),
     "plan": (),
-    "gpu": ("full", "prefer", "run", "set", "config", "gpus", "nodes"),
-    "snapshot": ("full", "prefer", "run", "set", "config", "gpus", "nodes"),
-    "lengths": ("full", "prefer", "run", "set", "config", "gpus", "nodes"),
-    "learn": ("full", "prefer"),
-    "dry-run": ("full", "prefer"),
-    "claims": ("full", "prefer"),
+    "gpu": ("full", "prefer", "rules", "run", "set", "config", "gpus", "nodes"),
+    "snapshot": ("full", "prefer", "rules", "run", "set", "config", "gpus", "nodes"),
+    "lengths": ("full", "prefer", "rules", "run", "set", "config", "gpus", "nodes"),
+    "learn": ("full", "prefer", "rules"),
+    "dry-run": ("full", "prefer", "rules"),
+    "claims": ("full", "prefer", "rules"),
     "cards": ("full", "gpus", "nodes"),
     "resume": (),
     "report": ("full",),
-    "completion": ("full", "prefer", "run", "set", "config", "gpus", "nodes"),
-    "schema": ("full", "prefer", "run", "set", "config", "gpus", "nodes"),
+    "completion": ("full", "prefer", "rules", "run", "set", "config", "gpus", "nodes"),
+    "schema": ("full", "prefer", "rules", "run", "set", "config", "gpus", "nodes"),
     "rules": ("full", "prefer", "run", "set", "config", "gpus", "nodes"),
 }
 COMMANDS = tuple(WITHOUT_EFFECT)
-_ONCE = ("--run",)
+_ONCE = ("--run", "--rules")
 TAKES_LOG = ("claims", "report")  # the figures may be those of a log's run
 
 Words = Callable[[str], str]
@@ -100,8 +100,10 @@ def _check(chosen: argparse.Namespace, arguments: Sequence[str]) -> None:
             raise UserError(option, Text("texts/cli.twice"), Text("texts/cli.see_help"))
     _check_logs(chosen)
     if chosen.command == "rules":
-        if chosen.action == "list" and chosen.target is not None:
-            raise UserError(f"rules list {chosen.target}", Text("texts/cli.list_takes_nothing"))
+        if chosen.action in ("list", "docs") and chosen.target is not None:
+            raise UserError(f"rules {chosen.action} {chosen.target}", Text("texts/cli.list_takes_nothing"))
+        if chosen.out is not None and chosen.action != "docs":
+            raise UserError("--out", Text("texts/cli.out_of_docs"))
         if chosen.action == "show" and not chosen.target:
             raise UserError("rules show", Text("texts/cli.show_which"), Text("texts/cli.show_which_hint"))
 
@@ -182,8 +184,9 @@ def _arguments(command: argparse.ArgumentParser, name: str, words: Words) -> Non
     if name == "learn":
         command.add_argument("topic", nargs="*", metavar="LESSON|WORD", help=words("learn"))
     if name == "rules":
-        command.add_argument("action", choices=("list", "show", "lint"), help=words("rules_action"))
+        command.add_argument("action", choices=("list", "show", "lint", "docs"), help=words("rules_action"))
         command.add_argument("target", nargs="?", metavar="ID|DIR", help=words("rules_target"))
+        command.add_argument("--out", metavar="DIR", help=words("rules_out"))
 
 
 def _to_apply(command: argparse.ArgumentParser, name: str, words: Words) -> None:
@@ -207,6 +210,7 @@ def _common(words: Words, command: str | None = None) -> _Parser:
     add("lang", choices=LANGUAGES)
     add("prefer", choices=(*PREFERENCES, SHARDED))
     add("run", metavar="CARD.yaml")
+    add("rules", metavar="DIR")
     add("gpus", metavar="2x RTX 3090")
     add("nodes", metavar="N")
     after = "" if command is None else "_after"  # what stands before the command counts too

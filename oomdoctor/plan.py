@@ -94,8 +94,10 @@ def _bill_facts(bill: Bill | None, usable: int | None) -> dict[str, Value]:
         return {"bill.known": False}
     peak = max(1, bill.device.likely)
     facts: dict[str, Value] = {"bill.known": True, "bill.peak_bytes": peak, "bill.phase": bill.phase}
+    sizes: dict[str, int] = {}
     for line in bill.lines:
-        facts[f"share.{line.key}"] = bill.line(line.key) / peak
+        sizes[line.key] = sizes.get(line.key, 0) + line.size.likely
+    facts.update({f"share.{key}": size / peak for key, size in sizes.items()})
     if usable is not None:
         facts["bill.missing_bytes"] = max(0, needed_bytes(bill) - usable)
     return facts

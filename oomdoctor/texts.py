@@ -58,8 +58,8 @@ def _filled(parts: _Parts, lang: str, values: Mapping[str, Any]) -> str:
 
 def _how(style: str) -> _Show:
     """How a style shows a value: by its name, else as Python's format does."""
-    if style in _STYLES:
-        return _STYLES[style]
+    if style in STYLES:
+        return STYLES[style]
     return (lambda value, lang: plain(format(value, style))) if style else _as_it_is
 
 
@@ -73,7 +73,7 @@ def _list(values: Iterable[Any], lang: str) -> str:
 
 
 _UNKNOWN = {"en": "unknown", "zh": "未知"}
-_STYLES: Mapping[str, _Show] = {
+STYLES: Mapping[str, _Show] = {
     "bytes": lambda size, lang: show_bytes(size),
     "percent": lambda share, lang: f"{100 * share:.0f} %",
     "count": lambda count, lang: f"{count:,}",

@@ -15,7 +15,7 @@ QUIET = ("--no-input", "--no-gpu")
 
 
 def oomdoctor(
-    *arguments: object, stdin: str | None = None, timeout: float = 60, **environment: str
+    *arguments: object, stdin: str | None = None, timeout: float = 60, cwd: Path = ROOT, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "oomdoctor", *map(str, arguments)],
@@ -23,8 +23,8 @@ def oomdoctor(
         text=True,
         input=stdin,
         stdin=subprocess.DEVNULL if stdin is None else None,
-        env={**os.environ, "LC_ALL": "C.UTF-8", **environment},
-        cwd=ROOT,
+        env={**os.environ, "LC_ALL": "C.UTF-8", "PYTHONPATH": str(ROOT), **environment},
+        cwd=cwd,
         timeout=timeout,
         check=False,
     )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -239,6 +240,52 @@ def test_rules_are_listed_shown_and_checked() -> None:
 
 
 CARD = EXAMPLES / "llama2-7b-lora-3090.yaml"
+OWN = ROOT / "tests" / "data" / "own-rules"
+LONG = ("--set", "max_length=4096", "--set", "per_device_train_batch_size=1", "--set", "gradient_checkpointing=none")
+
+
+def test_a_rule_of_ones_own_takes_part_in_the_plan_and_says_where_it_comes_from() -> None:
+    found = document("plan", CARD, *LONG, *QUIET, "--rules", OWN)
+    steps = {step["rule"]: step["origin"] for step in found["plan"]["steps"]}
+    assert steps["our-long-samples"] == str(OWN / "our-long-samples.yaml")
+    assert {origin for name, origin in steps.items() if name != "our-long-samples"} <= {None}
+    assert "our-long-samples" not in {step["rule"] for step in document("plan", CARD, *LONG, *QUIET)["plan"]["steps"]}
+    shown = oomdoctor("plan", CARD, *LONG, *QUIET, "--rules", OWN, "--lang", "en")
+    assert "A rule of your own:" in shown.stdout
+    assert str(OWN) in shown.stderr
+
+
+def test_a_folder_of_rules_in_the_current_directory_is_taken_up(tmp_path: Path) -> None:
+    shutil.copytree(OWN, tmp_path / "oomdoctor-rules")
+    listed = json.loads(oomdoctor("rules", "list", "--json", cwd=tmp_path).stdout)["rules"]
+    (mine,) = [rule for rule in listed if rule["origin"]]
+    assert mine["rule"] == "our-long-samples"
+
+
+@pytest.mark.parametrize("broken", ["rung: [", "id: other", "- 1", ""])
+def test_a_broken_rule_of_ones_own_is_one_sentence(tmp_path: Path, broken: str) -> None:
+    (tmp_path / "mine.yaml").write_text(broken)
+    done = oomdoctor("plan", CARD, *QUIET, "--rules", tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert f"{tmp_path}/mine.yaml:" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert oomdoctor("plan", CARD, *QUIET, "--rules", tmp_path / "nowhere").returncode == 2
+
+
+def test_the_reference_is_written_in_both_languages(tmp_path: Path) -> None:
+    done = oomdoctor("rules", "docs", "--out", tmp_path / "docs", "--rules", OWN)
+    assert done.returncode == 0
+    english, chinese = (
+        (tmp_path / "docs" / f"remedies.{lang}.md").read_text(encoding="utf-8") for lang in ("en", "zh")
+    )
+    assert "`our-long-samples`" in english
+    assert "`our-long-samples`" in chinese
+    assert oomdoctor("rules", "docs", "--lang", "en").stdout.startswith("# The remedies of oomdoctor")
+    assert oomdoctor("rules", "docs", "--out", CARD).returncode == 2
+    assert oomdoctor("rules", "list", "--out", tmp_path).returncode == 2
+
+
 EVERY_COMMAND = {
     "bill": ("bill", CARD),
     "plan": ("plan", CARD),
@@ -256,6 +303,8 @@ EVERY_COMMAND = {
     "report": ("report", "--from-log", EXAMPLES / "llama2-7b-lora-3090.log"),
 }
 COMMON = (
+    "--rules",
+    "tests/data/own-rules",
     "--json",
     "--no-input",
     "--lang",
@@ -391,8 +440,8 @@ def test_problems_of_a_folder_of_rules_come_as_lines_or_as_one_document(tmp_path
 def test_the_help_of_a_command_shows_only_what_changes_something_in_it() -> None:
     for name, unused in options.WITHOUT_EFFECT.items():
         text = oomdoctor(name, "--help").stdout
-        shown = {option for option in ("full", "prefer", "run", "set") if f"--{option}" in text}
-        assert shown == {"full", "prefer", "run", "set"} - set(unused)
+        shown = {option for option in ("full", "prefer", "rules", "run", "set") if f"--{option}" in text}
+        assert shown == {"full", "prefer", "rules", "run", "set"} - set(unused)
 
 
 COMMAND = f"{sys.executable} -m oomdoctor"

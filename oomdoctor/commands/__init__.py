@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -12,6 +13,8 @@ from oomdoctor.exits import DONE, INTERNAL, INTERRUPTED
 from oomdoctor.fields import facts_of_settings
 from oomdoctor.printing import complain, refuse
 from oomdoctor.texts import render
+
+_OWN_RULES = "oomdoctor-rules"
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -38,6 +41,7 @@ def _answered(arguments: Sequence[str], lang: str) -> int:
     try:
         chosen = options.parse(arguments, lang)
         chosen.stated = _stated(chosen)
+        _take_up_own_rules(chosen, lang)
         _say_unused(chosen, lang)
         return _command(chosen.command)(chosen, lang)
     except UserError as error:
@@ -67,6 +71,21 @@ def _stated(chosen: Namespace) -> list[Fact]:
     return [*facts_of_option(chosen.gpus, chosen.nodes), *facts]
 
 
+def _take_up_own_rules(chosen: Namespace, lang: str) -> None:
+    """The team's own remedies: of `--rules`, else of a folder in the current directory, where they change something."""
+    changes_something = "rules" not in options.WITHOUT_EFFECT.get(chosen.command, ())
+    if vars(chosen).get("action") == "lint":  # whatever is broken there is to be seen
+        return
+    folder = chosen.rules or (_OWN_RULES if changes_something and os.path.isdir(_OWN_RULES) else None)
+    if folder is None:
+        return
+    from oomdoctor.remedies.own import take_up
+
+    names = take_up(folder)
+    if not chosen.json:  # there each rule says where it comes from
+        complain(render(Text("texts/cli.own_rules", {"count": len(names), "folder": folder}), lang))
+
+
 def _say_unused(chosen: Namespace, lang: str) -> None:
     names = options.unused(chosen)
     if names:
@@ -75,7 +94,6 @@ def _say_unused(chosen: Namespace, lang: str) -> None:
 
 
 def _internal(lang: str, as_json: bool, error: Exception) -> int:
-    import os
     import traceback
 
     if os.environ.get("OOMDOCTOR_DEBUG"):

@@ -1,8 +1,9 @@
-"""`oomdoctor rules list | show ID | lint [DIR]`: the remedies."""
+"""`oomdoctor rules list | show ID | docs | lint [DIR]`: the remedies."""
 
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from oomdoctor.case import Text, UserError
@@ -21,6 +22,8 @@ def run(chosen: Namespace, lang: str) -> int:
 
     if chosen.action == "lint":
         return _lint(chosen, lang)
+    if chosen.action == "docs":
+        return _docs(chosen, lang)
     found = all_rules() if chosen.action == "list" else (_rule(chosen.target),)
     if chosen.json:
         listed = [document.rule_document(rule, lang) for rule in found]
@@ -30,6 +33,37 @@ def run(chosen: Namespace, lang: str) -> int:
     else:
         terminal.show_rule(found[0], lang, console_of(chosen))
     return DONE
+
+
+def _docs(chosen: Namespace, lang: str) -> int:
+    """The reference of all rules, in both languages unless `--lang` names one: to a folder, or to standard output."""
+    from oomdoctor.remedies.rules import all_rules
+    from oomdoctor.report.page import Page
+    from oomdoctor.report.reference import reference
+    from oomdoctor.texts import LANGUAGES
+
+    languages = (chosen.lang,) if chosen.lang else LANGUAGES
+    written = {name: reference(Page(console_of(chosen), name), all_rules()) for name in languages}
+    if chosen.out is None:
+        print("\n".join(written.values()), end="")
+        return DONE
+    files = _write({f"remedies.{name}.md": text for name, text in written.items()}, chosen.out)
+    print(render(Text("texts/cli.written", {"files": files}), lang))
+    return DONE
+
+
+def _write(texts: Mapping[str, str], folder: str) -> list[str]:
+    """The paths of the files written. Raises UserError where that cannot be."""
+    import os
+
+    try:
+        os.makedirs(folder, exist_ok=True)
+        for name, text in texts.items():
+            with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+                file.write(text)
+    except OSError as error:
+        raise UserError(folder, Text("texts/cli.out_unwritable", {"why": error.strerror})) from None
+    return [os.path.join(folder, name) for name in texts]
 
 
 def _lint(chosen: Namespace, lang: str) -> int:

@@ -28,6 +28,11 @@ def loss_of(job: Job) -> Loss:
     return _cross_entropy(job, T, V, logit_bytes(job))
 
 
+def makes_logits(job: Job) -> bool:
+    """Whether the output layer hands out logits of all tokens, whose gradient comes back to it."""
+    return not (job.fused_head or job.run.loss_kernel == "liger")
+
+
 def logit_bytes(job: Job) -> int:
     """E of the output layer: bytes of each logit that it puts out."""
     if job.autocast:
@@ -84,7 +89,7 @@ def _fused_head(job: Job, T: int, V: int, E: int) -> Loss:
     backward turns its fp32 sums into the dtypes of hidden states and weight while both are alive.
     """
     h, R = job.arch.hidden_size, job.residual_bytes
-    tokens, words = min(T, log_probs.TILE_TOKENS), log_probs.TILE_WORDS
+    tokens, words = min(T, log_probs.TILE_TOKENS), min(V, log_probs.TILE_WORDS)
     tile, head = tokens * words * E, _head_gradient(job)
     stream = Text("texts/bill.stream", {"tokens": T, "hidden": h, "each": R})
     back = Text("texts/bill.stream", {"tokens": T, "hidden": h, "each": 2 * R + 4})
@@ -133,7 +138,7 @@ def _fused(job: Job, T: int, V: int, E: int) -> Loss:
 
 def _chunked(job: Job, T: int, V: int, E: int) -> Loss:
     if job.run.framework == "trl":
-        return per_logit(min(T, _TRL_CHUNK), V, 0, E + 8, 12)
+        return _trl_chunks(job, T, V, E)
     chunk = -(-T // _TORCHTUNE_CHUNKS)
     if job.run.torch_compile and E < 4:
         kept = E * V * T  # the logits in 16 bits
@@ -142,6 +147,16 @@ def _chunked(job: Job, T: int, V: int, E: int) -> Loss:
     kept = 4 * V * T  # each chunk keeps its log-softmax
     logits, forward = in_words(T, V, 4 + E), kept + E * V * T
     return Loss(kept, forward, forward + 8 * V * chunk, logits, and_chunk(logits, chunk, V, 8))
+
+
+def _trl_chunks(job: Job, T: int, V: int, E: int) -> Loss:
+    """TRL's chunked_nll, and the output layer's gradient of one chunk beside the sum of those before it."""
+    found = per_logit(min(T, _TRL_CHUNK), V, 0, E + 8, 12)
+    if not job.trains_the_head or T <= _TRL_CHUNK:
+        return found
+    h, each = job.arch.hidden_size, job.gradient_bytes
+    formula = Text("texts/bill.and_head", {"before": found.formula, "words": V, "hidden": h, "each": each})
+    return found._replace(backward=found.backward + V * h * each, formula=formula)
 
 
 def _power_of_two(number: int) -> int:

@@ -22,7 +22,7 @@ from oomdoctor.memory import (
 )
 from oomdoctor.memory.activations import mlp_at_once, norm_per_token, saved_by_block
 from oomdoctor.memory.job import Job
-from oomdoctor.memory.loss import loss_of, named_logits
+from oomdoctor.memory.loss import loss_of, makes_logits, named_logits
 from oomdoctor.memory.moments import Moment
 from oomdoctor.memory.step import Step
 from oomdoctor.memory.weights import linear_weights
@@ -193,7 +193,7 @@ def _backward_of_stack(step: Step) -> tuple[Moment, ...]:
     at_softmax = max(step.earlier, min(head + behind, step.gradients))
     in_first_block = round(step.gradients * before_the_first_block(job)) + (behind if scores else 0)
     almost = max(step.earlier, min(in_first_block, step.gradients))
-    kept_logits = E * arch.vocab_size * T if step.loss.kept else 0
+    kept_logits = E * arch.vocab_size * T if step.loss.kept and makes_logits(job) else 0
     return (
         Moment("B0", "backward", step.kept + step.tail, step.loss.backward, step.earlier),
         Moment("B1", "backward", step.kept + step.tail, kept_logits, lm_head, head if step.earlier else 0),

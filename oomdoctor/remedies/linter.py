@@ -15,6 +15,7 @@ from oomdoctor.remedies.changes import FOLLOWERS, OPERATORS
 from oomdoctor.remedies.conditions import APPLIES, SILENT, UNKNOWN, check
 from oomdoctor.remedies.keys import CHANGEABLE, field_of, known_keys
 from oomdoctor.remedies.lint_conditions import Finding, condition_findings, value_findings
+from oomdoctor.remedies.lint_shapes import shape_findings
 from oomdoctor.remedies.shared import expand
 from oomdoctor.texts import LANGUAGES, render
 
@@ -28,6 +29,7 @@ COST: Mapping[str, tuple[str, ...]] = {
 WORDS = ("framework", "file", "text")  # of an entry of `code` that does not leave them to the mapping
 CODE = (*WORDS, "says", "for", "versions", "when", "unless", "if_unknown", "everywhere", "settings", "before")
 FEWEST_CASES = 4
+MOST_FILES, MOST_BYTES = 1000, 256 * 1024  # the program's own are 130 files, 7 KiB the largest
 Place = knowledge.Place
 
 
@@ -78,10 +80,14 @@ def lint(folder: str | None = None) -> list[Problem]:
     files = knowledge.yaml_files(folder) if os.path.isdir(folder) else []
     if not files:
         raise UserError(folder, Text("texts/remedies.no_rules"))
+    if len(files) > MOST_FILES:
+        raise UserError(folder, Text("texts/remedies.too_many", {"limit": MOST_FILES}))
     return [problem for path in files for problem in _lint_file(path)]
 
 
 def _lint_file(path: str) -> list[Problem]:
+    if not os.path.isfile(path) or os.path.getsize(path) > MOST_BYTES:  # a pipe would be waited for
+        return [Problem(path, 1, Text("texts/remedies.too_much", {"limit": MOST_BYTES}))]
     try:
         entry, lines, twice = knowledge.read_marked(path)
     except knowledge.BadRules as error:
@@ -91,7 +97,7 @@ def _lint_file(path: str) -> list[Problem]:
     sheet = _Sheet(path, entry, lines)
     for place, line in twice:
         sheet.problems.append(Problem(path, line, Text("texts/remedies.twice", {"key": place[-1]})))
-    for examine in (_head, _texts, _conditions, _change, _cost, _code, _cases):
+    for examine in (_head, _shapes, _texts, _conditions, _change, _cost, _code, _cases):
         examine(sheet)
     return sorted(sheet.problems, key=lambda problem: problem.line)
 
@@ -115,6 +121,10 @@ def _head(sheet: _Sheet) -> None:
         sheet.bad(("id",), "wrong_id", id=entry["id"], stem=stem)
     if "rung" in entry and (not _is_number(entry["rung"]) or not 0 <= entry["rung"] <= 10):
         sheet.bad(("rung",), "wrong_rung", value=entry["rung"])
+
+
+def _shapes(sheet: _Sheet) -> None:
+    sheet.note(shape_findings(sheet.entry, os.path.splitext(os.path.basename(sheet.path))[0]))
 
 
 def _is_number(value: Any) -> bool:

@@ -25,7 +25,7 @@ class Rule(NamedTuple):
     loses: what is given up, in words. afterwards: ids of the errors this fix is known to cause next.
     priced: its saving is the difference of two bills. postpone: a condition under which the rule comes only after all
     other lossless rungs. notes: what to say where a condition holds. Texts are paths into the knowledge
-    (`fixes/ID/title`).
+    (`fixes/ID/title`). origin: the file of a rule that is a team's own.
     """
 
     id: str
@@ -40,6 +40,7 @@ class Rule(NamedTuple):
     priced: bool = True
     postpone: Mapping[str, Any] | None = None
     notes: tuple[tuple[Mapping[str, Any], Text], ...] = ()
+    origin: str | None = None
 
     @property
     def lossless(self) -> bool:

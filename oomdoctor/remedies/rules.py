@@ -49,6 +49,7 @@ def rule_of(name: str, entry: Mapping[str, Any]) -> Rule:
             (expand(note.get("when", {})), Text(f"fixes/{name}/notes/{key}"))
             for key, note in entry.get("notes", {}).items()
         ),
+        origin=entry.get("origin"),
     )
 
 

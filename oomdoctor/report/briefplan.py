@@ -31,6 +31,8 @@ def _step(page: Page, number: int, step: Step, usable: int | None) -> None:
     rule = step.rule
     page.paragraph(page.say(rule.title), style="bold", first=page.word("step", number=number) + " ")
     _price(page, step)
+    if rule.origin is not None:
+        page.pair(page.word("step_from"), page.say(rule.origin), indent=2)
     if rule.loses is not None:
         page.pair(page.word("step_loses"), page.say(rule.loses), indent=2, style="yellow")
     for note in step.notes:

@@ -98,6 +98,7 @@ def rule_document(rule: Rule, lang: str) -> Document:
         "cost": _cost(rule),
         "loses": _texts([rule.loses], lang),
         "afterwards": _texts(rule.afterwards, lang),
+        "origin": rule.origin,
     }
 
 
@@ -248,6 +249,7 @@ def step_document(step: Step, lang: str) -> Document:
         "loses": _texts([rule.loses], lang),
         "afterwards": _texts(rule.afterwards, lang),
         "notes": _texts(step.notes, lang),
+        "origin": rule.origin,
     }
 
 

@@ -16,6 +16,8 @@ def list_section(page: Page, rules: Iterable[Rule]) -> None:
     for rule in rules:
         page.paragraph(page.word("rule_id", id=rule.id, rung=_rung(page, rule)), style="bold")
         page.paragraph(page.say(rule.title), indent=4)
+        if rule.origin is not None:
+            page.pair(page.word("step_from"), page.say(rule.origin), indent=4)
 
 
 def rule_section(page: Page, rule: Rule) -> None:
@@ -23,6 +25,8 @@ def rule_section(page: Page, rule: Rule) -> None:
     page.heading(page.say(rule.title))
     page.paragraph(page.word("rule_id", id=rule.id, rung=_rung(page, rule)), style="dim")
     page.pair(page.word("step_why"), page.say(rule.why))
+    if rule.origin is not None:
+        page.pair(page.word("step_from"), page.say(rule.origin))
     for key, value in rule.change.items():
         page.pair(page.word("rule_change"), page.say(f"{key} -> {value}"))
     page.pair(page.word("step_costs"), cost_text(page, rule.cost))

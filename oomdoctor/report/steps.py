@@ -29,6 +29,8 @@ def step_section(page: Page, number: int, step: Step, usable: int | None, case: 
     """One step. usable: what the card offers once it is done, see usable_after."""
     page.paragraph(page.say(step.rule.title), style="bold", first=page.word("step", number=number) + " ")
     page.pair(page.word("step_why"), page.say(step.rule.why), indent=2)
+    if step.rule.origin is not None:
+        page.pair(page.word("step_from"), page.say(step.rule.origin), indent=2)
     for note in step.notes:
         page.pair(page.word("step_note"), page.say(note), indent=2)
     page.pair(page.word("step_costs"), cost_text(page, step.rule.cost), indent=2)
