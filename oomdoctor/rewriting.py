@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,7 @@ from oomdoctor.edits.scripts import put_keyword
 from oomdoctor.edits.trees import nested, put
 from oomdoctor.memory.bill import READ
 from oomdoctor.sources.config.commandline import Started, started
+from oomdoctor.sources.config.infer import inferred
 from oomdoctor.sources.config.leaves import leaves_of
 from oomdoctor.sources.config.reader import facts_of_text
 from oomdoctor.sources.config.script import calls_with_tables
@@ -179,9 +181,18 @@ def _keyword(line: int, name: str) -> Put:
         if call is None or len(setting.path) > 1:
             return None
         key = setting.path[0]
-        return put_keyword(file.after, call, key, argument(setting.place, key, setting.value))
+        return put_keyword(file.after, call, key, _code(call, setting))
 
     return put_it
+
+
+def _code(call: ast.Call, setting: Setting) -> str:
+    """The value as Python has it; a name of a module (`torch.float32`) stays one."""
+    key = setting.path[0]
+    old = next((keyword.value for keyword in call.keywords if keyword.arg == key), None)
+    if isinstance(old, ast.Attribute) and isinstance(setting.value, str):
+        return f"{ast.unparse(old.value)}.{setting.value}"
+    return argument(setting.place, key, setting.value)
 
 
 def says(file: File, text: str, change: Settings) -> bool:
@@ -201,7 +212,8 @@ def _read(file: File, text: str) -> dict[str, Value] | None:
         with open(path, "w", encoding="utf-8", newline="") as copy:
             copy.write(text)
         try:
-            return {fact.key: fact.value for fact in facts_of_text(text, path, file.kind)}
+            facts = facts_of_text(text, path, file.kind)
+            return {fact.key: fact.value for fact in (*facts, *inferred(facts))}
         except UserError:
             return None
 

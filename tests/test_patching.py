@@ -203,6 +203,21 @@ def test_values_change_in_their_place(
         assert json.loads(new)
 
 
+def test_a_quantization_that_is_concluded_from_several_settings_reads_back() -> None:
+    file = FILES["llamafactory-lora-sft.yaml"]
+    change: dict[str, Value] = {"quantization": "nf4-double"}
+    text, keys = rewritten(file, change, {"framework": "llamafactory"})
+    assert keys == ["quantization"] and says(file, text, change)
+    assert "quantization_bit: 4\n" in text
+
+
+def test_a_name_of_a_module_stays_one() -> None:
+    script = "model = AutoModelForCausalLM.from_pretrained('gpt2', torch_dtype=torch.float32)\n"
+    file = File("t.py", "python", script, script)
+    text, _ = rewritten(file, {"torch_dtype": "bfloat16"}, {"framework": "transformers"})
+    assert text == script.replace("float32", "bfloat16")
+
+
 def test_what_would_contradict_another_setting_is_not_offered() -> None:
     for text, change in (
         (YAML + "flash_attention: true\n", {"attn_implementation": "sdpa"}),
