@@ -221,6 +221,8 @@ class Lora(NamedTuple):
     lora_dropout: float = 0.0
     modules_to_save: tuple[str, ...] = ()
     use_dora: bool = False
+    use_rslora: bool = False  # changes the scale alone
+    trainable_token_indices: tuple[str, ...] = ()  # rows of the table of words
 
 
 class Run(NamedTuple):
@@ -258,6 +260,7 @@ class Run(NamedTuple):
     max_pixels: int | None = None  # of one image, as the model's processor counts them
     freeze_vision_tower: bool | None = None  # towers for images and sounds are not trained
     gradient_checkpointing: str | None = None
+    every_n_layers: int | None = None  # of the blocks, one in so many is checkpointed
     use_reentrant: bool | None = None  # the older kind of checkpointing
     activation_offloading: bool | None = None  # what is kept for backward waits in host memory
     tiled_mlp: bool | None = None  # the MLP of a block runs over a part of the tokens at a time

@@ -63,6 +63,7 @@ FIELDS: Mapping[str, Field] = {
     "use_reentrant": _FLAG,
     "activation_offloading": _FLAG,
     "tiled_mlp": _FLAG,
+    "every_n_layers": _COUNT,
     "use_cache": _FLAG,
     "output_attentions": _FLAG,
     "output_hidden_states": _FLAG,
@@ -127,6 +128,8 @@ FIELDS: Mapping[str, Field] = {
     "lora.lora_dropout": _NUMBER,
     "lora.modules_to_save": _NAMES,
     "lora.use_dora": _FLAG,
+    "lora.use_rslora": _FLAG,
+    "lora.trainable_token_indices": _NAMES,
     "gpus.count": _COUNT,  # all cards of the run
     "gpus.nodes": _COUNT,  # machines that they are in; 1 where nobody says
     "gpus.name": _TEXT,

@@ -123,21 +123,27 @@ def _kept(step: Step) -> Text:
 def _kept_by_one_model(step: Step) -> Text:
     job, share = step.job, sharding.block_share(step.job)
     if job.checkpointing == "full":
-        values = {**_stream(job, job.tokens).values, "blocks": peak.blocks_on_card(job)}
+        blocks = peak.blocks_on_card(job)
+        checkpointed = peak.checkpointed_blocks(job, blocks)
+        values = {**_stream(job, job.tokens).values, "blocks": checkpointed}
         found = Text("texts/bill.block_inputs", values)
         held = on_ctx.outliving(job)
         if held:
             found = Text("texts/bill.and_on_ctx", {**values, "before": found, "each": held})
-        return shared(found, share, is_sum=bool(held))
+        if checkpointed < blocks:
+            others = _blocks(step, _block(step), blocks - checkpointed)
+            found = Text("texts/bill.and_unchecked", {"before": found, "others": others})
+        return shared(found, share, is_sum=bool(held) or checkpointed < blocks)
     if job.checkpointing == "selective":
         block = Text("texts/bill.and_its_input", {"before": _block(step), **_stream(job, job.tokens).values})
         return shared(Text("texts/bill.halved", {"whole": _blocks(step, block)}), share)
     return shared(_blocks(step, _block(step)), share)
 
 
-def _blocks(step: Step, block: Text) -> Text:
+def _blocks(step: Step, block: Text, count: int = 0) -> Text:
+    """Of all blocks, or of so many."""
     values: dict[str, Any] = {
-        "blocks": peak.blocks_on_card(step.job),
+        "blocks": count or peak.blocks_on_card(step.job),
         "block": block,
         "tokens": step.job.tokens,
         "size": step.block.beside,
@@ -227,6 +233,9 @@ def _in_flight(step: Step, moment: Moment) -> Text:
     job = _at_work(step, moment).job
     if moment.name == "O":
         return _optimizer(job)
+    if moment.name in ("B1", "B6") and trained.merged_table(job):
+        table = {"words": job.arch.vocab_size, "hidden": job.arch.hidden_size, "each": job.other_bytes}
+        return Text("texts/bill.whole_table", table)
     if moment.name == "B1":
         return _head(job, "second_head")
     if moment.name == "B6":

@@ -52,6 +52,7 @@ def adapters_of(lora: Lora, arch: Architecture) -> Adapters:
     stacks = tuple(_of_tower(lora, stack, wanted, taken) for stack in arch.stacks)
     tables = sum(1 for name in wanted if _last(name) in _INPUT_TABLES + _OUTPUT_TABLES)
     own = tables * lora.r * (arch.vocab_size + arch.hidden_size)
+    own += len(lora.trainable_token_indices) * (arch.embedding_size or arch.hidden_size)
     return found._replace(adapters=found.adapters + own, copies=copied(lora, arch), stacks=stacks)
 
 

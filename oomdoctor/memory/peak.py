@@ -73,7 +73,8 @@ def _tail(job: Job) -> int:
     reached = job.full or job.checkpointing == "full"  # which lets gradients go down to what is put in
     stem = job.arch.stem_widths * h * job.residual_bytes if reached and not job.silent else 0
     own = round(job.tokens * (norm_per_token(job, h) + head_input + masks + stem))
-    return own + head_cast(job) + crossing.outside_of_blocks(job) + towers.projector_bytes(job)
+    rows = trained.merged_table(job) if job.arch.tie_word_embeddings else 0  # the output layer keeps it
+    return own + rows + head_cast(job) + crossing.outside_of_blocks(job) + towers.projector_bytes(job)
 
 
 def _checkpointed(job: Job, whole: int, ends: int) -> tuple[int, int]:
@@ -88,10 +89,17 @@ def _of_all_blocks(job: Job, whole: int, ends: int) -> tuple[int, int]:
         return 0, 0
     blocks = blocks_on_card(job)
     if job.checkpointing == "full":
-        return blocks * (ends + round(on_ctx.outliving(job) * job.tokens)), whole
+        others = blocks - checkpointed_blocks(job, blocks)
+        kept = (blocks - others) * (ends + round(on_ctx.outliving(job) * job.tokens)) + others * whole
+        return kept, 0 if others and (blocks - 1) % (job.run.every_n_layers or 1) else whole
     if job.checkpointing == "selective":  # every second block, or the cheaper half of a block's results
         return blocks * (whole + ends) // 2, whole // 2
     return blocks * whole, 0
+
+
+def checkpointed_blocks(job: Job, blocks: int) -> int:
+    """The first block and every n-th after it (transformers' every_n_layers)."""
+    return -(-blocks // (job.run.every_n_layers or 1))
 
 
 def blocks_on_card(job: Job) -> int:
@@ -193,17 +201,19 @@ def _backward_of_stack(step: Step) -> tuple[Moment, ...]:
     at_softmax = max(step.earlier, min(head + behind, step.gradients))
     in_first_block = round(step.gradients * before_the_first_block(job)) + (behind if scores else 0)
     almost = max(step.earlier, min(in_first_block, step.gradients))
+    rows = trained.merged_table(job)
+    at_head = (head if step.earlier else 0) + (rows if arch.tie_word_embeddings else 0)
     kept_logits = E * arch.vocab_size * T if step.loss.kept and makes_logits(job) else 0
     return (
         Moment("B0", "backward", step.kept + step.tail, step.loss.backward, step.earlier),
-        Moment("B1", "backward", step.kept + step.tail, kept_logits, lm_head, head if step.earlier else 0),
+        Moment("B1", "backward", step.kept + step.tail, kept_logits, lm_head, at_head),
         _beside(Moment("B3", "backward", rest, 0, lm_head, mlp, step.dequantized), merged),
         _beside(Moment("B4", "backward", rest - freed, 0, at_softmax, softmax, step.dequantized, freed=freed), pairs),
         _beside(
             Moment("B5", "backward", first - freed, 0, almost, in_first, step.dequantized, freed=freed),
             pairs if scores else merged,
         ),
-        Moment("B6", "backward", R * h * T, 0, whole, 2 * head if shares_table(job) else 0),
+        Moment("B6", "backward", R * h * T, 0, whole, (2 * head if shares_table(job) else 0) + rows),
     )
 
 

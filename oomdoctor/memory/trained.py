@@ -144,6 +144,16 @@ def _of_largest(job: Job, part: Part, kind: optimizer.Kind) -> float:
     return max(each * min(part.parameters, linears), own)
 
 
+def merged_table(job: Job) -> int:
+    """Bytes of the table of words with the trained rows put in, and of its gradient: each is as large as the table.
+
+    Source: PEFT's TrainableTokensLayer, which copies the table in each forward pass (`index_copy`).
+    """
+    if not job.adapters or not job.lora.trainable_token_indices:
+        return 0
+    return job.other_bytes * table_numbers(job)
+
+
 def of_one_tensor(job: Job, numbers: int) -> int:
     """Bytes that a step needs for one tensor alone, where each is stepped as its gradient comes."""
     kind, number = kind_of(job), 4 if job.master else job.trained_bytes

@@ -73,6 +73,8 @@ def obstacles(run: Run) -> Iterator[Text]:
         "trainable_dtype": run.trainable_dtype if run.trainable_dtype == "float32-master" else None,
         "reference_model": run.reference_model if run.reference_model not in (None, "none") else None,
         "gradient_checkpointing": run.gradient_checkpointing if run.gradient_checkpointing == "selective" else None,
+        "every_n_layers": str(run.every_n_layers) if (run.every_n_layers or 1) > 1 else None,
+        "lora.trainable_token_indices": ", ".join((run.lora or Lora()).trainable_token_indices) or None,
     }
     for key, value in settings.items():
         if value is not None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from oomdoctor.case import Lora, Run
 from oomdoctor.memory import adapted, on_ctx
 from oomdoctor.memory.job import job_of
-from oomdoctor.memory.peak import step_of
+from oomdoctor.memory.peak import moments, step_of
 from tests.memory import llamas
 from tests.memory.runs import lora
 
@@ -65,3 +67,49 @@ def test_a_loop_of_its_own_has_the_last_outputs_until_it_names_others() -> None:
     held = BLOCKS * TOKENS * 2 * (3 * HIDDEN + WIDTH)
     assert own.left == held + 2 * 32000 * TOKENS  # the inputs on the graph's nodes, and the logits
     assert trainer.left == 0
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_rows_of_the_table_cost_a_whole_table_while_they_are_trained(tied: bool) -> None:
+    """PEFT's own layer, counted: with a shared table the output layer keeps its copy, and each use has a gradient."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from tests.memory.counted import Counted
+
+    words, hidden, tokens = 8192, 64, 4
+    config = LlamaConfig(
+        vocab_size=words,
+        hidden_size=hidden,
+        intermediate_size=96,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        tie_word_embeddings=tied,
+    )
+    model = LlamaForCausalLM(config).to(torch.bfloat16)
+    indices = [1, 2, 3]
+    adapted_model = get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj"], trainable_token_indices=indices))
+    rows = sum(p.numel() for name, p in adapted_model.named_parameters() if "trainable_tokens" in name)
+    ids = torch.zeros(1, tokens, dtype=torch.long)
+    counted = Counted(adapted_model.parameters())
+    with counted:
+        adapted_model(input_ids=ids, labels=ids, use_cache=False).loss.backward()
+    seen = counted.most - counted.resting
+    arch = llamas.llama(f"{hidden} 1 4 4 96 {words}")._replace(tie_word_embeddings=tied)
+    settings = Lora(2, ("q_proj",), trainable_token_indices=("1", "2", "3"))
+    job = job_of(lora(framework="pytorch", max_length=tokens)._replace(lora=settings), arch)
+    assert job.adapters is not None
+    assert job.adapters.adapters == 2 * (hidden + hidden) + rows
+    found = max(moment.total for moment in moments(step_of(job)) if moment.phase != "optimizer_step")
+    assert found == pytest.approx(seen, rel=0.12)  # a few tokens' own tensors apart
+
+
+def test_every_third_block_is_checkpointed() -> None:
+    run = lora(gradient_checkpointing="full", every_n_layers=3)
+    step, whole = (step_of(job_of(each, ARCH)) for each in (run, run._replace(every_n_layers=None)))
+    block, inputs = whole.again, whole.kept // BLOCKS
+    assert step.kept == 11 * inputs + 21 * block  # blocks 0, 3, ... 30
+    assert step.again == 0  # the last block is not one of them
+    assert step_of(job_of(run._replace(every_n_layers=31), ARCH)).again == block  # blocks 0 and 31

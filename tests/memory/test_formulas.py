@@ -110,6 +110,8 @@ OTHERS: list[dict[str, Any]] = [
     },
     {"ema": "card", "parallelism": "fsdp", "gpu_count": 4, "context_parallel_size": 4, "sync_each_batch": True},
     {"gradient_checkpointing": "full", "attn_implementation": "eager"},
+    {"gradient_checkpointing": "full", "every_n_layers": 3},
+    {"gradient_checkpointing": "full", "every_n_layers": 2, "parallelism": "device_map", "gpu_count": 2},
     {"method": "freeze", "attn_implementation": "eager"},
     {"resume_from_checkpoint": True, "framework": "pytorch", "optim": "adamw_bnb_8bit"},
     {"parallelism": "zero3", "gpu_count": 4, "zero3_init_flag": False, "resume_from_checkpoint": True},
@@ -149,6 +151,11 @@ def test_formulas_of_adapters_add_up(changes: dict[str, Any]) -> None:
 @pytest.mark.parametrize("run", DORA)
 def test_formulas_of_dora_add_up(run: Run) -> None:
     check(run, llamas.LLAMA2_7B)
+
+
+@pytest.mark.parametrize("arch", [llamas.LLAMA2_7B, llamas.GEMMA_7B])
+def test_formulas_of_trained_rows_add_up(arch: Architecture) -> None:
+    check(lora(max_length=8)._replace(lora=Lora(8, ("q",), trainable_token_indices=("1", "2"))), arch)
 
 
 def test_masks_of_dropout_are_in_the_formula() -> None:
