@@ -63,7 +63,8 @@ def upcasting(job: Job) -> int:
 
 def quantizing(job: Job) -> int:
     """The widest weight before it is quantized, and in 8 bits its fp16 copy and its packed twin."""
-    kind, matrix = job.run.quantization or "", trained.largest_matrix(job)
+    kind, linear = job.run.quantization or "", sharding.largest_linear(job)
+    matrix = linear.inputs * linear.outputs
     if kind in FOUR_BITS:
         return int(BYTES[job.run.torch_dtype or "bfloat16"]) * matrix
     if kind != "int8":
