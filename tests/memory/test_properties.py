@@ -6,11 +6,12 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from oomdoctor.case import Lora, Run
 from oomdoctor.memory.bill import NEEDED, Missing, bill_of, static_bytes
+from oomdoctor.memory.lines import NOT_TORCH
 from oomdoctor.sources.architecture import architecture_of
 from oomdoctor.sources.model import find_model
 from tests.memory import llamas
@@ -45,6 +46,7 @@ SEVERAL_STACKS = [
     architecture_of(find_model(name).config)
     for name in ("google/flan-t5-base", "openai/whisper-small", "bart-base", "Qwen/Qwen3-30B-A3B", "DeepSeek-V2-Lite")
 ]
+PADDED = ("max_length", "longest")
 ARCHITECTURES = st.sampled_from([llamas.QWEN25_05B, llamas.LLAMA2_7B, llamas.MISTRAL_7B, *SEVERAL_STACKS])
 
 
@@ -53,7 +55,12 @@ ARCHITECTURES = st.sampled_from([llamas.QWEN25_05B, llamas.LLAMA2_7B, llamas.MIS
 def test_lines_sum_and_no_phase_exceeds_the_peak(run: Run, arch: Any) -> None:
     bill = bill_of(run, arch)
     assert sum(line.size.likely for line in bill.lines) == bill.device.likely
-    assert all(phase.total.likely <= bill.device.likely for phase in bill.phases)
+    for phase in bill.phases:
+        likely = {line.key: line.size.likely for line in phase.lines}
+        assert len(likely) == len(phase.lines)  # no line twice
+        assert sum(likely.values()) == phase.total.likely <= bill.device.likely
+        torch = sum(size for key, size in likely.items() if key not in NOT_TORCH)
+        assert torch <= bill.reserved.likely and torch - likely.get("allocator_slack", 0) <= bill.allocated.likely
     assert bill.allocated.likely <= bill.reserved.likely <= bill.device.likely
     for size in (bill.allocated, bill.reserved, bill.device, *(line.size for line in bill.lines)):
         assert 0 <= size.low <= size.likely <= size.high
@@ -72,6 +79,7 @@ def test_more_work_never_costs_less(run: Run, arch: Any) -> None:
         >= bill_of(run._replace(padding=None), arch).allocated.likely
     )
     assert bill_of(run._replace(max_length=run.max_length * 2), arch).allocated.likely >= small
+    assert bill_of(run._replace(max_length=run.max_length + 1), arch).allocated.likely >= small
     assert bill_of(run, arch._replace(num_hidden_layers=arch.num_hidden_layers * 2)).allocated.likely >= small
 
 
@@ -80,6 +88,28 @@ def test_more_work_never_costs_less(run: Run, arch: Any) -> None:
 def test_checkpointing_everything_never_costs_more(run: Run, arch: Any) -> None:
     without = bill_of(run._replace(gradient_checkpointing="none"), arch).allocated.likely
     assert bill_of(run._replace(gradient_checkpointing="full"), arch).allocated.likely <= without * 1.001
+
+
+@given(run=RUNS, arch=ARCHITECTURES)
+@settings(max_examples=150, deadline=None, derandomize=True)
+def test_a_fused_loss_never_costs_more(run: Run, arch: Any) -> None:
+    # Liger makes the gradient of the output layer within the loss, while all activations are there. It weighs as much
+    # as logits of as many tokens as the layer is wide: with fewer tokens than that, plain loss may cost less.
+    tokens = (run.per_device_train_batch_size or 1) * (run.max_length or 1)
+    assume(tokens >= arch.hidden_size)
+    plain, liger = (bill_of(run._replace(loss_kernel=kernel), arch) for kernel in ("plain", "liger"))
+    assert liger.allocated.likely <= plain.allocated.likely
+    assert liger.device.likely <= plain.device.likely
+
+
+@given(run=RUNS, arch=ARCHITECTURES)
+@settings(max_examples=150, deadline=None, derandomize=True)
+def test_a_wider_doubt_never_moves_the_ends_inwards(run: Run, arch: Any) -> None:
+    # Lengths that vary leave all that steps of one length need.
+    steady, varying = (
+        bill_of(run._replace(padding=padding, per_device_train_batch_size=1), arch) for padding in PADDED
+    )
+    assert varying.device.likely == steady.device.likely and varying.device.high >= steady.device.high
 
 
 def test_more_cards_never_cost_more_of_what_is_sharded() -> None:
