@@ -47,7 +47,8 @@ SEVERAL_STACKS = [
     for name in ("google/flan-t5-base", "openai/whisper-small", "bart-base", "Qwen/Qwen3-30B-A3B", "DeepSeek-V2-Lite")
 ]
 PADDED = ("max_length", "longest")
-ARCHITECTURES = st.sampled_from([llamas.QWEN25_05B, llamas.LLAMA2_7B, llamas.MISTRAL_7B, *SEVERAL_STACKS])
+DECODERS = [llamas.QWEN25_05B, llamas.LLAMA2_7B, llamas.MISTRAL_7B]
+ARCHITECTURES = st.sampled_from([*DECODERS, *SEVERAL_STACKS])
 
 
 @given(run=RUNS, arch=ARCHITECTURES)
@@ -90,13 +91,13 @@ def test_checkpointing_everything_never_costs_more(run: Run, arch: Any) -> None:
     assert bill_of(run._replace(gradient_checkpointing="full"), arch).allocated.likely <= without * 1.001
 
 
-@given(run=RUNS, arch=ARCHITECTURES)
+@given(run=RUNS, arch=st.sampled_from(DECODERS))
 @settings(max_examples=150, deadline=None, derandomize=True)
 def test_a_fused_loss_never_costs_more(run: Run, arch: Any) -> None:
     # Liger makes the gradient of the output layer within the loss, while all activations are there. It weighs as much
-    # as logits of as many tokens as the layer is wide: with fewer tokens than that, plain loss may cost less.
+    # as logits of as many tokens as the layer is wide: with about as many tokens, or fewer, a plain loss may cost less.
     tokens = (run.per_device_train_batch_size or 1) * (run.max_length or 1)
-    assume(tokens >= arch.hidden_size)
+    assume(tokens >= 2 * arch.hidden_size)
     plain, liger = (bill_of(run._replace(loss_kernel=kernel), arch) for kernel in ("plain", "liger"))
     assert liger.allocated.likely <= plain.allocated.likely
     assert liger.device.likely <= plain.device.likely
