@@ -31,14 +31,15 @@ class UserError(Exception):
 
 
 # Which source wins where two disagree: the first of this list. A source is `kind` or `kind:where`.
-SOURCES = ("answer", "set", "run", "config", "log", "nvml", "catalogue", "assumed")
+SOURCES = ("answer", "set", "run", "config", "log", "nvml", "environment", "catalogue", "assumed")
 
 
 class Fact(NamedTuple):
     """One known value of the case.
 
     key: a run-card key (`max_length`, `lora.r`, `gpus.name`); see `oomdoctor.fields`.
-    source: `answer`, `set`, `run:card.yaml:7`, `config:train.yaml:7`, `log:132`, `nvml`, `catalogue`, `assumed`.
+    source: `answer`, `set`, `run:card.yaml:7`, `config:train.yaml:7`, `log:132`, `nvml`, `environment` (that
+    of oomdoctor itself), `catalogue`, `assumed`.
     reason: why it is so, where that is not plain from the source (the log line, the inference, the default).
     """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -266,6 +267,7 @@ def _not_understood(case: Case) -> tuple[Text, ...]:
 def _completed(case: Case, live: Machine | None) -> tuple[Case, Architecture | None, tuple[Text, ...]]:
     """The case with its machine settled and with what is assumed where nothing is known, and the shape of its model."""
     case, notes = machines.settled(case.know(inference.model_by_size(case.facts)), live)
+    case = case.know(_versions(case))
     circumstances = _circumstances(case)
     facts = assumptions(case.facts, circumstances)
     architecture = architecture_of(facts)
@@ -280,6 +282,22 @@ def _completed(case: Case, live: Machine | None) -> tuple[Case, Architecture | N
     facts = facts.add(inference.adapter_by_count(facts, price))
     length = inference.length(facts, case.crash, architecture, price)
     return case._replace(facts=facts.add([length] if length else [])), architecture, notes
+
+
+def _versions(case: Case) -> list[Fact]:
+    """The versions of oomdoctor's own environment, where it is plausibly that of the run: the traceback's packages lie
+    in its folder, or nothing has crashed yet and the card is this machine's."""
+    frames = case.crash.frames if case.crash is not None else ()
+    planned_here = case.crash is None and case.machine.source == "nvml" and case.facts.get("framework") is not None
+    if not planned_here and not any("-packages/" in frame for frame in frames):
+        return []
+    from oomdoctor.sources import environment
+
+    folder = environment.folder_of(frames, sys.path)
+    if folder is None and not planned_here:
+        return []
+    name = "same_card" if folder is None else "same_folder"
+    return environment.versions_here(Text(f"texts/environment.{name}", {"folder": folder}), case.facts.values())
 
 
 def _weights_of(facts: Facts, architecture: Architecture | None) -> inference.Weights:
