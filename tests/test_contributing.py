@@ -25,6 +25,7 @@ CHECKS = {
     "conflicts": ["tests/remedies/test_conflicts.py"],
     "questions": ["tests/wizard/test_questions_data.py"],
     "claims": ["tests/test_claims.py"],
+    "configs": ["tests/sources/config/test_reader.py"],
 }
 
 # Of all messages, of all models against transformers, and of tests that need torch for something else, only what meets
@@ -35,6 +36,7 @@ ONLY = {
     "models": ("-k", "my-model"),
     "gpus": ("-k", "card or total"),
     "claims": ("-k", "my-claim"),
+    "configs": ("-k", "my-framework"),
 }
 
 

@@ -16,6 +16,7 @@ from oomdoctor.sources.config.leaves import Leaf, leaves_of
 from oomdoctor.sources.config.tables import table
 from oomdoctor.sources.config.translate import Named, Reading, translated
 
+_HALVES = ("bf16", "fp16")  # where one of them cannot be told, nobody knows that both are off
 _MOST_FILES = 20  # with those that others name
 # What is read first gives way to what is read later: a launcher's defaults to the run's own settings, those of a script
 # to its config, and a file to the flags of a command. A model's own config.json speaks last.
@@ -48,6 +49,8 @@ def read_configs(arguments: Sequence[str], beside: Iterable[Fact] = ()) -> Confi
             configs += ((followed, named.flags) for followed in _followed(named, config, seen, unread))
     read.sort(key=lambda pair: _place(pair[0].kind))
     facts = _ordered(fact for _, reading in read for fact in reading.facts)
+    if any(each.key in _HALVES or each.key.startswith("**") for _, reading in read for each in reading.unread):
+        facts = [fact for fact in facts if fact.key != "config.whole"]
     return Configs(
         (*facts, *inferred([*facts, *beside])),
         (*(each for _, reading in read for each in reading.unread), *unread),

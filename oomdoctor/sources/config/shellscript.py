@@ -37,8 +37,9 @@ def _of_command(run: Started, path: str) -> Reading:
     launched = translated(run.before, table("launchers"), path)
     # A script may have flags of its own that its file explains; a flag of the launcher may also stand after the script.
     flags = translated(run.flags, words, path)
-    if run.program is None:  # a script of one's own is not held to what TRL's do
-        flags = flags._replace(facts=tuple(fact for fact in flags.facts if fact.key != "config.trl_file"))
+    if run.program is None:  # a script of one's own is not held to what TRL's do, and may set more than its flags say
+        own = tuple(fact for fact in flags.facts if fact.key not in ("config.trl_file", "config.whole"))
+        flags = flags._replace(facts=own)
     return Reading(
         (*_circumstances(run, path), *launched.facts, *flags.facts),
         (*launched.unread, *(each for each in flags.unread if not table("launchers").is_silent(each.key))),
