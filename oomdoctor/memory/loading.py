@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from oomdoctor.memory import sharding, trained
+from oomdoctor.memory.fused import fused
 from oomdoctor.memory.job import Job
 from oomdoctor.memory.moments import Moment
-from oomdoctor.memory.weights import BYTES, FOUR_BITS
+from oomdoctor.memory.weights import BYTES, FOUR_BITS, linear_weights
 
 _HF = ("accelerate", "transformers", "trl", "peft", "axolotl", "llamafactory", "ms-swift")
 _CORE_LOADING = (5, 0)  # transformers: weights come onto the card before they are quantized or merged
@@ -57,7 +58,7 @@ def upcasting(job: Job) -> int:
     """The largest tensor in 16 bits beside its fp32 copy: `param.data = param.data.to(torch.float32)`, one by one."""
     if not upcasts(job):
         return 0
-    linears = 0 if job.quantized else trained.largest_matrix(job)
+    linears = max(map(linear_weights, fused(job.arch)), default=0) if job.quantized else trained.largest_matrix(job)
     return _HALF * max(trained.table_numbers(job), linears)
 
 
