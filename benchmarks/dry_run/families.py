@@ -113,6 +113,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "mbart": {"model_type": "mbart", "encoder_layers": 4, "decoder_layers": 4, "vocab_size": 50265, **BART},
     "nllb": {"model_type": "m2m_100", "encoder_layers": 4, "decoder_layers": 4, "vocab_size": 64000, **BART},
     "whisper": {"model_type": "whisper", "encoder_layers": 4, "decoder_layers": 4, "vocab_size": 51866, **BART},
+    "vit": {"model_type": "vit", **TOWER, "image_size": 384, "patch_size": 16, "num_labels": 1000},
     "llava": {
         "model_type": "llava",
         "text_config": {"model_type": "llama", **TEXT},

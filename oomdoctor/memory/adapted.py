@@ -38,6 +38,14 @@ def at_work(job: Job) -> int:
     return 2 if job.autocast else job.trained_bytes
 
 
+def middle_gradients(job: Job) -> int:
+    """Bytes in flight for each number in the middle of the MLP as backward comes to it: its gradient, and what that is
+    added up of, which an adapter of another dtype gives in that dtype first."""
+    E = job.linear_bytes
+    here = any(linear.reads == "mlp_mid" for linear in targets(job))
+    return E + max(E, at_work(job) if here else 0)
+
+
 def saved_per_token(job: Job) -> float:
     """The input of each A and of each B; A's is a copy of its own where its dtype is another one."""
     found, each = targets(job), at_work(job)

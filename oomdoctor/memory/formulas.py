@@ -252,7 +252,7 @@ def _in_flight(step: Step, moment: Moment) -> Text:
         return without_backward.and_scores(job, passing, job.tokens) if step.again else passing
     scores = attention.keeps_scores(job.kernel)
     if moment.name == "B3" or (moment.name == "B5" and not scores and 2 * mlp_at_once(job) > queries):
-        return Text("texts/bill.in_mlp", {**values, "each": 2 * E})
+        return Text("texts/bill.in_mlp", {**values, "each": adapted.middle_gradients(job)})
     return without_backward.and_scores(job, Text("texts/bill.in_attention", values), job.tokens)
 
 

@@ -185,7 +185,7 @@ def _backward_of_stack(step: Step) -> tuple[Moment, ...]:
     h, q, E, R = arch.hidden_size, arch.num_attention_heads * arch.head_dim, job.linear_bytes, job.residual_bytes
     divided = job.run.parallelism == "fsdp"  # its whole gradients are on their way to other cards: see exchange
     head = arch.vocab_size * h * job.gradient_bytes if job.trains_the_head and not divided else 0
-    mlp, pairs = T * (R * h + 2 * E * mlp_at_once(job)), crossing.in_backward(job)
+    mlp, pairs = T * (R * h + adapted.middle_gradients(job) * mlp_at_once(job)), crossing.in_backward(job)
     merged = pairs + experts.merged_gradient(job)
     if step.again and adapted.in_flight(job):
         mlp = max(mlp, passing_bytes(job))  # DoRA once more, as the block is run again

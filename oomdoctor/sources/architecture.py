@@ -183,6 +183,11 @@ class Reader:
         expert = self._size("moe_intermediate_size", ffn)
         return self._size("shared_expert_intermediate_size", self._size("n_shared_experts", 0) * expert)
 
+    def _labels(self) -> int:
+        """Classes of a head with a bias; two where nobody says, as transformers has it."""
+        named = self.config.get("id2label")
+        return len(named) if isinstance(named, Mapping) and named else self._size("num_labels", 2)
+
     def _patch(self) -> int:
         """Numbers of a patch of an image: pixels of all channels, of as many frames as are taken together."""
         side = self._size("patch_size", 0) if "sees" in self.family else 0
@@ -241,6 +246,7 @@ class Reader:
             "layers_heads": layers * heads,
             "patch": hidden * self._patch(),
             "positions": hidden * self._tokens(),
+            "head": self._labels() * (hidden + 1) if not self.family.get("vocabulary", True) else 0,
             "position_table": hidden * self._size("num_position_embeddings", 0),
             "mel_convolution": hidden * self._size("num_mel_bins", 80),
             "buckets_heads": heads * self._size("relative_attention_num_buckets", 32),

@@ -57,7 +57,11 @@ def class_of(config):
 
     if config.model_type in ENCODERS:
         return transformers.AutoModel
-    names = ("Seq2SeqLM", "SpeechSeq2Seq") if config.is_encoder_decoder else ("ImageTextToText", "CausalLM")
+    names = (
+        ("Seq2SeqLM", "SpeechSeq2Seq")
+        if config.is_encoder_decoder
+        else ("ImageTextToText", "CausalLM", "ImageClassification")
+    )
     choices = [getattr(transformers, f"AutoModelFor{name}") for name in names]
     return next(choice for choice in choices if type(config) in choice._model_mapping)
 
