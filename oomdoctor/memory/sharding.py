@@ -52,11 +52,13 @@ def undivided_bytes(job: Job) -> float:
 
 
 def gradient_share(job: Job) -> float:
-    """The share of the gradients. With offload they go to host memory as they come."""
+    """The share of the gradients. With offload DeepSpeed sends them to host memory as they come."""
     if job.run.parallelism == "device_map":
         return block_share(job)
     if job.run.offload in ("params", "optimizer") and job.shards_something:
-        return 0.0
+        # ColossalAI's LowLevelZero keeps its share until the step, which then copies it to the host.
+        waits = job.run.framework == "colossalai" and job.run.offload == "optimizer" and job.zero_stage >= 2
+        return 1 / job.shards if waits else 0.0
     return 1 / job.shards if job.zero_stage >= 2 or job.run.parallelism == "fsdp" else 1.0
 
 

@@ -37,6 +37,12 @@ class Params4bit(nn.Parameter):
     quant_type, compress_statistics, bnb_quantized = "nf4", True, True
     quant_state: State4bit
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Params4bit:
+        """PEFT copies a 4-bit layer whole to take the norms that DoRA begins with."""
+        new: Params4bit = _make_subclass(Params4bit, self.data.clone())
+        new.quant_state, new.compress_statistics = self.quant_state, self.compress_statistics
+        return new
+
 
 class Int8Params(nn.Parameter):
     """Weights of one byte. Named as in bitsandbytes."""

@@ -28,6 +28,8 @@ SIMULATED = [
     (dora(0.1), 2836),
     (dora(mixed_precision="bf16"), 1684),
     (dora(**CHECKPOINTED), 1224),
+    (dora(quantization="nf4"), 1717),
+    (dora(quantization="nf4", **CHECKPOINTED), 977),
     (lora(quantization="int8"), 1431),
     (lora(quantization="int8", kbit_prepare=True), 2213),
     (lora(quantization="int8", kbit_prepare=True, **CHECKPOINTED), 1358),
