@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from oomdoctor import doctor
-from oomdoctor.case import Case, Fact, Run, Text, UserError, Value
+from oomdoctor.case import Case, Fact, Facts, Run, Text, UserError, Value
 from oomdoctor.doctor import Findings
 from oomdoctor.exits import LACKING
 from oomdoctor.fields import run_of
 from oomdoctor.memory.allocator import AllocatorSettings, Outcome, replay
 from oomdoctor.memory.bill import DERIVED, NEEDED
+from oomdoctor.memory.lines import Bill, Range
+from oomdoctor.memory.room import is_open
 from oomdoctor.questions import assumptions
 from oomdoctor.sources.model import config_for
 from oomdoctor.trace import launch
@@ -57,6 +59,62 @@ class DryRun(NamedTuple):
         them; the sum is what torch calls allocated."""
         peak = self.simulated.peak
         return {**peak.lines, "rounding": max(0, self.outcome.peak_allocated - peak.bytes)}
+
+
+class Undecided(NamedTuple):
+    """A step of which the bill leaves open whether it fits. settings: of the run then. usable: what the card offers."""
+
+    settings: Mapping[str, Value]
+    bill: Bill
+    usable: int
+
+
+def undecided(findings: Findings) -> Undecided | None:
+    """The step that decides (the plan's last one, else the run as it is), where the bill's range leaves open whether it
+    fits and the exact mode is installed and can simulate it. Nothing is run for that."""
+    plan, facts = findings.plan, findings.case.facts
+    last = plan.steps[-1] if plan is not None and plan.steps else None
+    bill, usable = (last.bill_after, last.usable) if last else (findings.bill, findings.usable_bytes)
+    settings = {**facts.values(), **(plan.settings if plan is not None and last else {})}
+    if bill is None or usable is None or not is_open(bill, usable) or not launch.is_installed():
+        return None
+    if any(key not in settings for key in NEEDED) or next(obstacles(_run_of(facts, settings)), None) is not None:
+        return None
+    try:
+        return Undecided(settings, bill, usable) if config_for(settings) is not None else None
+    except UserError:
+        return None
+
+
+def of_undecided(findings: Findings, open_step: Undecided, progress: Progress) -> DryRun:
+    """The simulated step. Raises UserError."""
+    run = _run_of(findings.case.facts, open_step.settings)
+    spec = spec_of(run, config_for(open_step.settings) or {}, _architecture(findings.case))
+    simulated = launch.simulate_step(spec, "dry-run", progress)
+    then = findings._replace(bill=open_step.bill, usable_bytes=open_step.usable)
+    return _replayed("dry-run", simulated)._replace(findings=then, on_card=_on_card(then, simulated))
+
+
+def narrowed(findings: Findings, found: DryRun) -> Findings:
+    """The findings with the simulated peak in place of the last step's range, and what that decides."""
+    plan, card = findings.plan, found.on_card
+    if plan is None or not plan.steps or card is None:
+        return findings
+    last = plan.steps[-1]
+    bill = None if last.bill_after is None else _simulated(last.bill_after, found)
+    step = last._replace(bill_after=bill, fits=card.phase is None)
+    return findings._replace(plan=plan._replace(steps=(*plan.steps[:-1], step), fits=card.phase is None))
+
+
+def _simulated(bill: Bill, found: DryRun) -> Bill:
+    """The bill with the peaks that were simulated, which have no range."""
+    allocated, reserved = found.outcome.peak_allocated, found.outcome.peak_reserved
+    device = reserved + bill.device.likely - bill.reserved.likely
+    return bill._replace(allocated=_exactly(allocated), reserved=_exactly(reserved), device=_exactly(device))
+
+
+def _exactly(size: int) -> Range:
+    return Range(size, size, size)
 
 
 def of_card(path: str, stated: Iterable[Fact], progress: Progress) -> DryRun:
@@ -114,8 +172,12 @@ def _demand(path: str, config: Any, settings: dict[str, Value]) -> None:
 
 def _run(findings: Findings) -> Run:
     """The Run of the facts, but for assumptions that say less than silence."""
-    facts = findings.case.facts.won
-    return run_of({key: fact.value for key, fact in facts.items() if not (fact.assumed and key in DERIVED)})
+    return _run_of(findings.case.facts, findings.case.facts.values())
+
+
+def _run_of(facts: Facts, settings: Mapping[str, Value]) -> Run:
+    left = [key for key in DERIVED if key in facts.won and facts.won[key].assumed]
+    return run_of({key: value for key, value in settings.items() if key not in left})
 
 
 def _replayed(subject: str, simulated: Simulated) -> DryRun:

@@ -20,6 +20,20 @@ def needed_bytes(bill: Bill) -> int:
     return round(allocated * (1 + FRAGMENTED) + outside)
 
 
+def ends(bill: Bill) -> tuple[int, int]:
+    """The least and the most that a card must offer, by the ends of the bill's range."""
+    outside = bill.device.likely - bill.reserved.likely - bill.line("paged_states")
+    return bill.allocated.low + outside, round(bill.allocated.high * (1 + FRAGMENTED)) + outside
+
+
+def is_open(bill: Bill | None, usable: int | None) -> bool:
+    """Whether the bill's range leaves open if the run goes through: its low end would, its high end would not."""
+    if bill is None or usable is None:
+        return False
+    low, high = ends(bill)
+    return low <= usable < high
+
+
 def fits(bill: Bill | None, usable: int | None) -> bool | None:
     """Whether what the bill needs is there. None is unknown."""
     return None if bill is None or usable is None else needed_bytes(bill) <= usable

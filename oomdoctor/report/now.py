@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oomdoctor.doctor import Findings
-from oomdoctor.memory.room import needed_bytes
+from oomdoctor.memory.room import is_open, needed_bytes
 from oomdoctor.plan import Plan
 from oomdoctor.report.bill import lacking
 from oomdoctor.report.changes import change_text, changes_in_short
@@ -21,6 +21,7 @@ def now_section(page: Page, findings: Findings, full: bool = True) -> None:
         _no_steps(page, findings)
     else:
         _verdict(page, findings, plan)
+        _say_if_open(page, findings, plan)
         for number, step in enumerate(plan.steps, 1):
             page.paragraph(page.say(step.rule.title), style="bold", first=f"{number}. ")
             if not full:
@@ -50,6 +51,16 @@ def _verdict(page: Page, findings: Findings, plan: Plan) -> None:
         page.signed(page.word("now_unpriced_card"), WARN)
     else:
         page.paragraph(page.word("now_advice"))
+
+
+def _say_if_open(page: Page, findings: Findings, plan: Plan) -> None:
+    """Which command would decide what the range of the last bill leaves open."""
+    if not is_open(plan.steps[-1].bill_after, plan.steps[-1].usable):
+        return
+    from oomdoctor import dryrun
+
+    if dryrun.undecided(findings) is not None:
+        page.paragraph(page.word("now_undecided"))
 
 
 def _no_steps(page: Page, findings: Findings) -> None:

@@ -63,6 +63,11 @@ def _run(kind: str, order: str, reference: str, progress: Progress) -> Simulated
             child.wait()
 
 
+def is_installed() -> bool:
+    """Whether all that the step of a card needs can be imported; nothing is."""
+    return all(importlib.util.find_spec(name) is not None for name in _NEEDED["card"])
+
+
 def _demand_libraries(kind: str, reference: str) -> None:
     """Raises UserError that says how to install what is missing."""
     missing = [name for name in _NEEDED[kind] if importlib.util.find_spec(name) is None]

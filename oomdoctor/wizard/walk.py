@@ -7,6 +7,7 @@ from collections.abc import Callable
 from oomdoctor.case import Case
 from oomdoctor.doctor import Findings
 from oomdoctor.wizard.dialogue import Dialogue, Examine
+from oomdoctor.wizard.exact import offer_simulation
 from oomdoctor.wizard.follow import choose_plan, follow
 from oomdoctor.wizard.interview import first_findings, interview
 from oomdoctor.wizard.opening import start
@@ -57,4 +58,4 @@ def _run(talk: Dialogue) -> Findings | None:
     tell(talk, findings)
     findings = interview(talk, findings)
     tell_bill(talk, findings)
-    return follow(talk, choose_plan(talk, findings))
+    return follow(talk, offer_simulation(talk, choose_plan(talk, findings)))
