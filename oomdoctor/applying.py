@@ -51,7 +51,7 @@ def _backup(path: str, content: bytes) -> str:
     for number in range(1, _MOST_BACKUPS):
         backup = f"{path}.bak-{number}"
         with suppress(FileExistsError):
-            with open(backup, "xb") as kept:
+            with os.fdopen(os.open(backup, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as kept:
                 kept.write(content)
             _like(path, backup)
             return backup

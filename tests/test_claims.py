@@ -124,6 +124,13 @@ def test_the_persons_own_run_gives_the_figures() -> None:
     assert of_log["claims"][0]["compared"]["before"]["settings"] == {"torch_dtype": "float32"}
 
 
+def test_a_config_gives_the_figures_too() -> None:
+    config = "tests/corpus/configs/axolotl-lora-8bit.yml"
+    found = document("claims", "batch-4-is-four-times", "--config", config, "--set", "model=meta-llama/Llama-2-7b-hf")
+    assert found["run"]["origin"] == config
+    assert {fact["key"]: fact["value"] for fact in found["run"]["facts"]}["quantization"] == "int8"
+
+
 def test_the_list_is_a_document_too() -> None:
     found = document("claims", "--lang", "zh")
     assert len(found["claims"]) == len(CLAIMS)

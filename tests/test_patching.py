@@ -124,6 +124,7 @@ def test_batch_and_accumulation_change_together_and_apply_writes_them(tmp_path: 
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
     (written,) = done["written"]  # type: ignore[misc]
     assert Path(written["backup"]).read_text() == YAML
+    assert stat.S_IMODE(Path(written["backup"]).stat().st_mode) == 0o640
     os.system(written["undo"])  # as a person would
     assert path.read_text() == YAML and os.listdir(tmp_path) == ["train.yaml"]
 

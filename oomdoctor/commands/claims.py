@@ -26,10 +26,10 @@ def run(chosen: Namespace, lang: str) -> int:
 
 
 def _run_of(chosen: Namespace, lang: str) -> Case:
-    """The person's own run, from a log or a card; without either, the example's with what `--set` says."""
+    """The person's own run, from a log, a card or configs; without any, the example's with what `--set` says."""
     if chosen.from_log is not None:
         case = read_logs(chosen.from_log, chosen, lang)
     else:
         nothing = chosen.run is None and not chosen.config
-        case = runs.example("llama2-7b-lora") if nothing else Case(origin=chosen.run)
+        case = runs.example("llama2-7b-lora") if nothing else Case(origin=chosen.run or " ".join(chosen.config))
     return runs.as_a_run(known(case, chosen))
