@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from oomdoctor import calibration, inference, machines
@@ -19,13 +19,13 @@ from oomdoctor.memory.weights import parameters
 from oomdoctor.plan import PREFERENCES, SHARDED, Plan, Pricing, Settings
 from oomdoctor.questions import Question, assumptions, open_questions, with_proposals
 from oomdoctor.remedies.rules import all_rules
-from oomdoctor.sharded import sharded_plan
 from oomdoctor.sources.model import architecture_for, family_note
 from oomdoctor.suggestions.suggestion import Suggestion
 from oomdoctor.units import GIB
 
 if TYPE_CHECKING:
     from oomdoctor.preflight import Preflight
+    from oomdoctor.remedies.rule import Rule
     from oomdoctor.sources.log import LogReading
     from oomdoctor.sources.log.watch import Watch
 
@@ -181,7 +181,7 @@ def plan_alone(case: Case, prefer: str = "ladder") -> Findings:
     edits. Where this order leads nowhere, another may serve. Raises UserError as `examine` does."""
     case, settings, architecture, pricing, _ = set_out(case)
     findings = Findings(case, None, pricing.bill(settings), _missing(settings, architecture), pricing.usable(settings))
-    spread = sharded_plan(all_rules(), settings, pricing) if prefer == SHARDED else None
+    spread = _spread(all_rules(), settings, pricing) if prefer == SHARDED else None
     if spread is not None:
         return findings._replace(plan=spread)
     for order in dict.fromkeys((prefer, *PREFERENCES)):
@@ -312,12 +312,21 @@ def _weights_of(facts: Facts, architecture: Architecture | None) -> inference.We
     return weights
 
 
+def _spread(rules: Iterable[Rule], settings: Settings, pricing: Pricing) -> Plan | None:
+    """The plan that only splits the run over its cards; None for one card, which then does not load what makes it."""
+    if settings.get("gpus.count", 1) == 1:
+        return None
+    from oomdoctor.sharded import sharded_plan
+
+    return sharded_plan(rules, settings, pricing)
+
+
 def _planned(findings: Findings, settings: Settings, pricing: Pricing, prefer: str) -> Findings:
     rules = [rule for rule in all_rules() if rule.id not in findings.case.tried]
     known = {**pricing.circumstances, **_verdicts(findings.diagnosis)}
     pricing = pricing._replace(circumstances=known)
     plans = make_plans(rules, settings, pricing)
-    spread = sharded_plan(rules, settings, pricing)
+    spread = _spread(rules, settings, pricing)
     if spread is not None:
         plans[SHARDED] = spread
     plan = with_edits(plans.pop(prefer if prefer in plans else PREFERENCES[0]), {**known, **settings})

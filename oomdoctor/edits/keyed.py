@@ -12,7 +12,6 @@ from oomdoctor.edits.choice import Settings
 from oomdoctor.edits.frameworks import Saying, place_of, sayings
 from oomdoctor.edits.gaps import gaps, updated
 from oomdoctor.edits.how import How, Spelling
-from oomdoctor.edits.machines import over_machines, settings_over_machines
 from oomdoctor.edits.places import file_of, text_of
 from oomdoctor.edits.versions import Ranges, both
 
@@ -119,12 +118,22 @@ def _as_in(saying: Saying, ranges: Ranges) -> Saying:
 
 def _settings(words: Words) -> dict[str, Any]:
     sayings, settings = words
-    return settings_over_machines(filled(_merged(sayings), settings), settings)
+    found: dict[str, Any] = filled(_merged(sayings), settings)
+    if "gpus.nodes" in settings:
+        from oomdoctor.edits.machines import settings_over_machines
+
+        return settings_over_machines(found, settings)
+    return found
 
 
 def _lines(words: Words) -> list[str]:
     sayings, settings = words
-    return over_machines([filled(line, settings) for saying in sayings for line in saying.lines], settings)
+    found: list[str] = [filled(line, settings) for saying in sayings for line in saying.lines]
+    if "gpus.nodes" in settings:
+        from oomdoctor.edits.machines import over_machines
+
+        return over_machines(found, settings)
+    return found
 
 
 def _merged(found: list[Saying]) -> dict[str, Any]:
