@@ -45,7 +45,8 @@ def tokenizer() -> transformers.PreTrainedTokenizerFast:
     names = [*special.values(), *(f"w{number}" for number in range(WORDS - len(special)))]
     made = Tokenizer(models.WordLevel({name: index for index, name in enumerate(names)}, unk_token="<unk>"))
     made.pre_tokenizer = pre_tokenizers.Whitespace()
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=made, **special)
+    inputs = ["input_ids", "attention_mask"]
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=made, model_input_names=inputs, **special)
 
 
 def tiny() -> transformers.LlamaForCausalLM:
