@@ -55,7 +55,7 @@ def step_of(job: Job) -> Step:
         undivided=undivided,
         gradients=gradients,
         earlier=sharding.accumulated_bytes(job, undivided) or (gradients if stay else 0),
-        dequantized=_dequantized(job),
+        dequantized=dequantized_bytes(job),
         cast=cast_cache(job) if job.checkpointing == "full" else 0,
         left=round(on_ctx.left_over(job) * sharding.block_share(job)) + named_logits(job),
         stacks=tuple(step_of(stack)._replace(left=0) for stack in job.stacks),
@@ -131,7 +131,7 @@ def own_casts(job: Job) -> int:
     return round(copies * sharding.block_share(job))
 
 
-def _dequantized(job: Job) -> int:
+def dequantized_bytes(job: Job) -> int:
     """The widest weight at work: bitsandbytes unpacks one at a time; GPTQ's layers keep theirs for backward."""
     if not job.quantized:
         return 0
