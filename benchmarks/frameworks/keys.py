@@ -22,6 +22,7 @@ STATED: dict[str, tuple[str, tuple[str, ...]]] = {
     "axolotl": (r"axolotl/utils/schemas/|axolotl/utils/config/models|axolotl/integrations/\w+/args\.py", ()),
     "llamafactory": (r"llamafactory/hparams/", ()),
     "ms_swift": (r"swift/.*arg\w*\.py|swift/.*argument.*\.py|swift/.*arguments/", ()),
+    "torchtune": (r"^recipes/|torchtune/models/llama3_1/_model_builders\.py", ("lora_llama3_1_8b",)),
     "transformers": (r"transformers/training_args(_seq2seq)?\.py", ()),
     "unsloth": (r"unsloth/models/(llama|loader)\.py", ("from_pretrained", "get_peft_model")),
     "lightning": (r"lightning/pytorch/trainer/trainer\.py", ("__init__",)),
@@ -59,9 +60,23 @@ def stated(tree: ast.AST, functions: tuple[str, ...]) -> Iterator[str]:
     for node in ast.walk(tree):
         if functions and isinstance(node, ast.FunctionDef) and node.name in functions:
             yield from (argument.arg for argument in [*node.args.args, *node.args.kwonlyargs] if argument.arg != "self")
+        elif functions and (found := _of_cfg(node)):
+            yield found
         elif not functions and isinstance(node, ast.ClassDef):
             fields = (item.target for item in node.body if isinstance(item, ast.AnnAssign))
             yield from (field.id for field in fields if isinstance(field, ast.Name))
+
+
+def _of_cfg(node: ast.AST) -> str | None:
+    """The key that a recipe reads from its config: `cfg.KEY` or `cfg.get("KEY")`."""
+    match node:
+        case ast.Call(
+            func=ast.Attribute(value=ast.Name(id="cfg"), attr="get"), args=[ast.Constant(value=str(key)), *_]
+        ):
+            return key
+        case ast.Attribute(value=ast.Name(id="cfg"), attr=key) if key != "get":
+            return key
+    return None
 
 
 if __name__ == "__main__":
