@@ -45,10 +45,10 @@ def _agreed(files: list[File], chosen: Namespace, lang: str) -> bool:
     return confirm(port, render(asked, lang), lang, default=False)
 
 
-def told(written: list[Written], lang: str) -> str:
+def told(written: list[Written], patches: Patches, lang: str) -> str:
     """What was written, and how to undo it."""
     if not written:
-        return render(Text("texts/patch.left_alone"), lang)
+        return render(Text("texts/patch.left_alone" if patches.files else "texts/patch.nothing"), lang)
     lines = []
     for each in written:
         lines.append(render(Text("texts/patch.written", {"file": each.path, "backup": each.backup}), lang))

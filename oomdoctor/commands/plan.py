@@ -30,7 +30,7 @@ def run(chosen: Namespace, lang: str) -> int:
         print_findings(findings, chosen, lang, apply(patches, chosen, lang))
     else:
         print_findings(findings, chosen, lang)
-        print(told(apply(patches, chosen, lang), lang))
+        print(told(apply(patches, chosen, lang), patches, lang))
     return exit_code(findings)
 
 
