@@ -71,12 +71,12 @@ def test_what_a_config_states_can_nearly_always_be_patched() -> None:
     for file in FILES.values():
         before = facts(file, file.before)
         for change in CHANGES:
-            if change.keys() <= before.keys():
+            if change.keys() <= before.keys() and all(before[key] != value for key, value in change.items()):
                 stated += 1
                 text, keys = rewritten(file, change, before)
                 offered += set(keys) == set(change) and says(file, text, change)
     assert stated > 60
-    assert offered >= 0.8 * stated
+    assert offered >= 0.75 * stated  # the rest say it in two places, work it out, or have no such value
 
 
 YAML = """\
