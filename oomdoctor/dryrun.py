@@ -22,7 +22,7 @@ from oomdoctor.trace.order import obstacles, spec_of
 from oomdoctor.trace.result import Simulated
 
 # The exact mode takes models whose shape the bill cannot describe.
-_NO_ARCHITECTURE = ("texts/model.encoder_decoder", "texts/model.missing_keys")
+_NO_ARCHITECTURE = ("texts/model.encoder_decoder", "texts/model.missing_keys", "texts/model.stepwise")
 _CAPABILITY = 8.0  # Ampere, where a script's card is not named
 
 Progress = Callable[[str], None]

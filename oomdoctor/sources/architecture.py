@@ -26,6 +26,7 @@ def architecture_of(
     encoder-decoder.
     """
     text = text_part(config)
+    _refuse_stepwise(config, reference)
     family = knowledge.lookup(f"families/{family_of(text, label) or 'llama'}")
     if text.get("is_encoder_decoder") is True and "stacks" not in family:
         raise UserError(reference, Text("texts/model.encoder_decoder"), Text("texts/model.encoder_decoder_hint"))
@@ -35,6 +36,15 @@ def architecture_of(
     from oomdoctor.sources import composite
 
     return composite.with_tower(found, config, reference)
+
+
+def _refuse_stepwise(config: Mapping[str, Any], reference: str) -> None:
+    """Raises UserError for a model that no formula describes, and says how it is priced."""
+    known = knowledge.lookup("architecture/stepwise")
+    model_type, name = config.get("model_type"), config.get("_class_name")
+    if model_type in known["model_types"] or name in known["classes"]:
+        kind = str(name if name in known["classes"] else model_type)
+        raise UserError(reference, Text("texts/model.stepwise", {"kind": kind}), Text("texts/model.stepwise_hint"))
 
 
 def family_of(config: Mapping[str, Any], label: str | None = None) -> str | None:

@@ -71,6 +71,16 @@ def test_an_encoder_decoder_of_an_unknown_family_is_refused():
         architecture_of({"model_type": "fsmt", "is_encoder_decoder": True, **TINY})
 
 
+@pytest.mark.parametrize(
+    "config",
+    [{"model_type": "resnet", "depths": [3, 4, 6, 3]}, {"_class_name": "UNet2DConditionModel", "sample_size": 64}],
+)
+def test_what_no_formula_describes_is_sent_to_the_dry_run(config):
+    with pytest.raises(UserError) as refused:
+        architecture_of(config)
+    assert "dry-run" in render(refused.value.hint, "en") and "dry-run" in render(refused.value.hint, "zh")
+
+
 def test_an_encoder_runs_before_its_decoder():
     config = {"model_type": "bart", "d_model": 64, "vocab_size": 100, "encoder_layers": 3, "decoder_layers": 2}
     sides = ("encoder", "decoder")
