@@ -76,9 +76,9 @@ def language(arguments: Sequence[str], environment: Mapping[str, str] = os.envir
 
 def parse(arguments: Sequence[str], lang: str) -> argparse.Namespace:
     """The options of a command line. Raises UserError; `--help` prints and ends the program."""
-    asks_help = {"-h", "--help"} & set(arguments)
+    asks_help = bool({"-h", "--help"} & set(arguments))
     named = [name for name in COMMANDS if asks_help or name in arguments]  # each one's options take time to set up
-    chosen = _parser(lang, named).parse_args(arguments)
+    chosen = _parser(lang, named, asks_help).parse_args(arguments)
     for name in ("set", "config"):
         setattr(chosen, name, [*getattr(chosen, name), *vars(chosen).pop(f"{name}_after", [])])
     if "cards" in chosen and not isinstance(chosen.cards, list):  # `plan` takes one
@@ -128,11 +128,15 @@ def _check_logs(chosen: argparse.Namespace) -> None:
 
 def whole_parser(lang: str) -> argparse.ArgumentParser:
     """The parser with all its commands, for who wants to know what may be said."""
-    return _parser(lang, COMMANDS)
+    return _parser(lang, COMMANDS, True)
 
 
-def _parser(lang: str, named: Sequence[str]) -> _Parser:
+def _parser(lang: str, named: Sequence[str], helps: bool) -> _Parser:
+    """helps: with the words of `--help`, which cost time."""
+
     def words(name: str) -> str:
+        if not helps:
+            return ""
         return render(Text(f"texts/cli.{name}"), lang).replace("%", "%%")
 
     parser = _Parser(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from oomdoctor.case import Text
-from oomdoctor.lengths import share_longer
 from oomdoctor.memory.lines import Bill
 from oomdoctor.memory.room import fits, needed_bytes
 from oomdoctor.plan import Pricing, Settings, Step
@@ -64,7 +63,11 @@ def step_of(applied: Applied, settings: Settings, pricing: Pricing, mended: tupl
 def _samples_hit(applied: Applied, after: Settings) -> Iterator[Text]:
     """How many samples a new limit of the length cuts, where their lengths are known."""
     limit = applied.change.get("max_length")
-    share = share_longer(after, limit) if isinstance(limit, int) else None
+    if not isinstance(limit, int):
+        return
+    from oomdoctor.lengths import share_longer
+
+    share = share_longer(after, limit)
     if share is not None:
         yield Text(
             "texts/lengths.share_cut" if share[1] else "texts/lengths.none_cut",

@@ -22,18 +22,23 @@ def patches_section(console: Console, lang: str, patches: Patches) -> None:
     page = Page(console, lang)
     page.heading(page.say(Text("texts/patch.heading")))
     for step in patches.steps:
-        if step.problem is not None:
-            page.paragraph(page.say(Text("texts/patch.problem", {"number": step.number, "why": step.problem})))
-            continue
-        page.paragraph(page.say(Text("texts/patch.step", {"number": step.number})))
-        for patch in step.patches:
-            for line in patch.diff.splitlines():
-                page.code(line, indent=2, style=_STYLES.get(line[:1], ""))
+        patch_of_step(page, step)
     if patches.files:
         page.paragraph(page.say(Text("texts/patch.how_to_apply")), style="dim")
     for file in patches.files:
         if file.kind == PYTHON:
             page.paragraph(page.say(Text("texts/patch.script_is_shown", {"file": file.path})), style="dim")
+
+
+def patch_of_step(page: Page, step: StepPatch) -> None:
+    """The diff of one step, or why there is none."""
+    if step.problem is not None:
+        page.paragraph(page.say(Text("texts/patch.problem", {"number": step.number, "why": step.problem})))
+        return
+    page.paragraph(page.say(Text("texts/patch.step", {"number": step.number})))
+    for patch in step.patches:
+        for line in patch.diff.splitlines():
+            page.code(line, indent=2, style=_STYLES.get(line[:1], ""))
 
 
 def patches_document(patches: Patches, lang: str) -> list[Document]:

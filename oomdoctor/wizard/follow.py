@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from oomdoctor.case import Case
 from oomdoctor.doctor import Findings
@@ -10,6 +11,7 @@ from oomdoctor.plan import Plan, Step
 from oomdoctor.report.changes import changes_in_short
 from oomdoctor.report.now import now_section
 from oomdoctor.report.others import differ, plan_words
+from oomdoctor.report.patches import patch_of_step
 from oomdoctor.report.steps import step_section, usable_after
 from oomdoctor.wizard import learning
 from oomdoctor.wizard.dialogue import Dialogue
@@ -17,6 +19,9 @@ from oomdoctor.wizard.keeping import offer_card
 from oomdoctor.wizard.opening import is_failure, read_paste
 from oomdoctor.wizard.ports import Choice
 from oomdoctor.wizard.telling import tell, tell_bill
+
+if TYPE_CHECKING:
+    from oomdoctor.patching import StepPatch
 
 
 def choose_plan(talk: Dialogue, findings: Findings) -> Findings:
@@ -48,15 +53,27 @@ def follow(talk: Dialogue, findings: Findings) -> Findings | None:
 
 def _follow_plan(talk: Dialogue, findings: Findings, plan: Plan) -> Findings | str:
     """One step after the other: `runs`, `stop`, or the findings of a new failure."""
-    usable = findings.usable_bytes
+    usable, patches = findings.usable_bytes, _patches(talk, findings, plan)
     for number, step in enumerate(plan.steps, 1):
         usable = usable_after(step, usable)
         talk.page.line("")
         step_section(talk.page, number, step, usable, findings.case)
+        if number in patches:
+            patch_of_step(talk.page, patches[number])
         outcome = _take(talk, findings._replace(usable_bytes=usable), step, last=number == len(plan.steps))
         if outcome not in ("same", "next"):
             return outcome
     return _out_of_steps(talk)
+
+
+def _patches(talk: Dialogue, findings: Findings, plan: Plan) -> dict[int, StepPatch]:
+    """Step -> what it changes in the person's own files, where configs were read."""
+    if not findings.case.configs:
+        return {}
+    from oomdoctor.patching import patches_of
+
+    found = talk.careful(lambda: patches_of(plan, findings.case, findings.case.facts.values()))
+    return {} if found is None else {step.number: step for step in found.steps}
 
 
 def _take(talk: Dialogue, findings: Findings, step: Step, last: bool) -> Findings | str:

@@ -6,6 +6,7 @@ import io
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -588,3 +589,17 @@ def test_the_whole_dialogue_speaks_chinese() -> None:
     talk(script, doctor, Case(facts=Facts()), "zh", read_log=lambda path: CRASHED)
     messages = [message for message, _ in script.asked]
     assert all(any("\u4e00" <= char <= "\u9fff" for char in message) for message in messages)
+
+
+def test_a_step_is_shown_as_a_change_of_the_persons_own_file(tmp_path: Path) -> None:
+    config = tmp_path / "train.yaml"
+    config.write_text(
+        "model_name_or_path: meta-llama/Llama-2-7b-hf\nstage: sft\nfinetuning_type: lora\ncutoff_len: 2048\n"
+        "per_device_train_batch_size: 16  # as the paper has it\ngradient_accumulation_steps: 1\nbf16: true\n"
+    )
+    card = [Fact("gpus.name", "RTX 3090", "set"), Fact("gpus.count", 1, "set")]
+    case = doctor.with_configs(Case(), [str(config)]).know(card)
+    script = Script(["runs"])
+    talk(script, Doctor(lambda case: doctor.examine(case)._replace(questions=(), alternatives=())), case=case)
+    assert "-per_device_train_batch_size: 16 # as the paper has it" in script.printed
+    assert "# as the paper has it" in script.printed.partition("+per_device_train_batch_size: ")[2]
