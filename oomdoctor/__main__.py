@@ -1,7 +1,5 @@
 """`python -m oomdoctor` is the same program as `oomdoctor`."""
 
-import sys
+from oomdoctor.cli import start
 
-from oomdoctor.cli import main
-
-sys.exit(main())
+start()

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from oomdoctor import __version__
 from oomdoctor.exits import DONE, INTERNAL, INTERRUPTED
+
+
+def start() -> None:
+    """Run the program as a process of its own.
+
+    It ends without taking its objects apart: nothing is left to be closed, and Python would need for it as long as it
+    needs to start.
+    """
+    code = main()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError, AttributeError):  # contextlib would take longer to load
+        pass
+    os._exit(code)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -34,6 +50,4 @@ def _run(arguments: list[str]) -> int:
     gc.set_threshold(100_000)  # nothing here makes cycles that matter in the tenth of a second that it runs
     from oomdoctor import commands
 
-    code = commands.run(arguments)
-    gc.disable()  # the process ends: Python's last look for cycles takes some milliseconds for nothing
-    return code
+    return commands.run(arguments)

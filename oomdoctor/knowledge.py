@@ -51,6 +51,7 @@ def load(section: str) -> Mapping[str, Any]:
     return {**entries, **_laid_over[section]} if section in _laid_over else entries
 
 
+@cache
 def _own_of(section: str) -> Mapping[str, Any]:
     compiled = os.path.join(_COMPILED, f"{section}.json")
     source = os.path.join(_CHECKOUT, "rules", section)
