@@ -6,22 +6,28 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from oomdoctor import calibration, inference, machines
+from oomdoctor import inference, machines, remarks
 from oomdoctor.case import SOURCES, Architecture, Case, Crash, Fact, Facts, Machine, Run, Text, UserError, Value
-from oomdoctor.diagnosis import GPU_KINDS, Diagnosis, Evidence, diagnose, foreign_bytes, request_fits
-from oomdoctor.fields import run_of
+from oomdoctor.diagnosis import Diagnosis, Evidence, diagnose
 from oomdoctor.ladder import make_plan, make_plans, with_edits
-from oomdoctor.memory.bill import DERIVED, NEEDED, READ, Missing, bill_of, resting_weights
+from oomdoctor.memory.bill import Missing
 from oomdoctor.memory.created import tensors_of
-from oomdoctor.memory.lines import Bill, Line, scaled, with_line
+from oomdoctor.memory.lines import Bill
 from oomdoctor.memory.tensors import Tensor, match
-from oomdoctor.memory.weights import parameters
 from oomdoctor.plan import PREFERENCES, SHARDED, Plan, Pricing, Settings
+from oomdoctor.pricing import (
+    bill_under,
+    circumstances_of,
+    is_priced,
+    missing_keys,
+    pricing_of,
+    run_under,
+    weights_under,
+)
 from oomdoctor.questions import Question, assumptions, open_questions, with_proposals
 from oomdoctor.remedies.rules import all_rules
-from oomdoctor.sources.model import architecture_for, family_note
+from oomdoctor.sources.model import architecture_for
 from oomdoctor.suggestions.suggestion import Suggestion
-from oomdoctor.units import GIB
 
 if TYPE_CHECKING:
     from oomdoctor.preflight import Preflight
@@ -150,10 +156,10 @@ def examine(case: Case, live: Machine | None = None, prefer: str = "ladder", wit
         case=case,
         diagnosis=diagnose(_evidence(case, settings, architecture, bill, usable)),
         bill=bill,
-        missing=_missing(settings, architecture) if _priced(case) else (),
+        missing=missing_keys(settings, architecture) if is_priced(case) else (),
         usable_bytes=usable,
-        notes=(*notes, *_model_notes(case.facts, architecture), *_not_understood(case)),
-        suggested=_suggested(case) if architecture is None and _priced(case) else (),
+        notes=(*notes, *remarks.of_the_model(case.facts, architecture), *remarks.not_understood(case)),
+        suggested=_suggested(case) if architecture is None and is_priced(case) else (),
         warnings=_warnings(case, {**pricing.circumstances, **settings}) if case.crash is None else (),
     )
     return _planned(findings, settings, pricing, prefer) if with_plan else findings
@@ -173,14 +179,16 @@ def set_out(case: Case, live: Machine | None = None) -> SetOut:
     """The case with all that is assumed, and its prices. Raises UserError as `examine` does."""
     case, architecture, notes = _completed(case, live)
     settings = {**case.facts.values(), **machines.settings_of(case)}
-    return SetOut(case, settings, architecture, _pricing(case, settings, architecture), notes)
+    return SetOut(case, settings, architecture, pricing_of(case, settings, architecture), notes)
 
 
 def plan_alone(case: Case, prefer: str = "ladder") -> Findings:
     """The bill and one plan of a run without a crash, for who asks about many machines: no diagnosis, no questions, no
     edits. Where this order leads nowhere, another may serve. Raises UserError as `examine` does."""
     case, settings, architecture, pricing, _ = set_out(case)
-    findings = Findings(case, None, pricing.bill(settings), _missing(settings, architecture), pricing.usable(settings))
+    findings = Findings(
+        case, None, pricing.bill(settings), missing_keys(settings, architecture), pricing.usable(settings)
+    )
     spread = _spread(all_rules(), settings, pricing) if prefer == SHARDED else None
     if spread is not None:
         return findings._replace(plan=spread)
@@ -222,60 +230,18 @@ def _suggested(case: Case) -> tuple[Suggestion, ...]:
     return suggested(case.crash, case.facts)
 
 
-def _model_notes(facts: Facts, architecture: Architecture | None) -> tuple[Text, ...]:
-    if architecture is None and facts.get("model") is not None:
-        return (Text("texts/doctor.model_unknown", {"name": facts.get("model")}),)
-    note = family_note(facts.values()) if architecture is not None else None
-    counted = _counted_otherwise(facts, architecture)
-    found = tuple(each for each in (note, counted) if each is not None)
-    if architecture is None or not architecture.stacks:
-        return found
-    from oomdoctor import inputs
-
-    return (*found, *inputs.notes(facts, architecture))
-
-
-# Share by which the count of a checkpoint's weights may differ from that of its shape: buffers and tied copies that are
-# stored as well.
-_SAME_COUNT = 0.02
-
-
-def _counted_otherwise(facts: Facts, architecture: Architecture | None) -> Text | None:
-    """That the files of the model hold another number of weights than its shape has."""
-    stored = facts.get("config.parameters")
-    if architecture is None or stored is None:
-        return None
-    counted = parameters(architecture)
-    if abs(stored - counted) <= _SAME_COUNT * stored:
-        return None
-    return Text("texts/configs.counted_otherwise", {"stored": stored, "counted": counted})
-
-
-_UNREAD_MOST = 20  # settings that are named one by one
-
-
-def _not_understood(case: Case) -> tuple[Text, ...]:
-    """What the configs hold and nobody understood, each with its place."""
-    shown = tuple(
-        Text("texts/configs.not_understood", {"key": each.key, "where": each.source.partition(":")[2], "why": each.why})
-        for each in case.unread[:_UNREAD_MOST]
-    )
-    more = len(case.unread) - _UNREAD_MOST
-    return (*shown, Text("texts/configs.not_understood_more", {"count": more})) if more > 0 else shown
-
-
 def _completed(case: Case, live: Machine | None) -> tuple[Case, Architecture | None, tuple[Text, ...]]:
     """The case with its machine settled and with what is assumed where nothing is known, and the shape of its model."""
     case, notes = machines.settled(case.know(inference.model_by_size(case.facts)), live)
     case = case.know(_versions(case))
-    circumstances = _circumstances(case)
+    circumstances = circumstances_of(case)
     facts = assumptions(case.facts, circumstances)
     architecture = architecture_of(facts)
 
     def price(tried: Settings) -> Bill | None:
-        return _bill(case, tried, architecture)
+        return bill_under(case, tried, architecture)
 
-    disproved = inference.lighter_weights(facts, case.crash, _weights_of(facts, architecture))
+    disproved = inference.lighter_weights(facts, case.crash, weights_under(facts, architecture))
     disproved = disproved or inference.heavier_weights(facts, case.crash, architecture)
     if disproved is not None:  # what else was assumed may have rested on it
         facts = assumptions(case.facts.add([disproved]), circumstances)
@@ -298,18 +264,6 @@ def _versions(case: Case) -> list[Fact]:
         return []
     name = "same_card" if folder is None else "same_folder"
     return environment.versions_here(Text(f"texts/environment.{name}", {"folder": folder}), case.facts.values())
-
-
-def _weights_of(facts: Facts, architecture: Architecture | None) -> inference.Weights:
-    """Likely bytes of the weights on one card under some settings, None where the run lacks a fact for them."""
-
-    def weights(settings: Settings) -> int | None:
-        try:
-            return resting_weights(_run(facts, settings), architecture) if architecture else None
-        except Missing:
-            return None
-
-    return weights
 
 
 def _spread(rules: Iterable[Rule], settings: Settings, pricing: Pricing) -> Plan | None:
@@ -338,109 +292,18 @@ def _planned(findings: Findings, settings: Settings, pricing: Pricing, prefer: s
     )
 
 
-def _pricing(case: Case, settings: Settings, architecture: Architecture | None) -> Pricing:
-    """How settings of this case are judged. Bills are remembered: the ladder asks for the same one often."""
-    first = _bill(case, settings, architecture)
-    correction = _correction(case, settings, first)
-    remembered = {_what_counts(settings): _corrected(first, correction, case, settings)}
-
-    def bill(tried: Settings) -> Bill | None:
-        key = _what_counts(tried)
-        if key not in remembered:
-            remembered[key] = _corrected(_bill(case, tried, architecture), correction, case, tried)
-        return remembered[key]
-
-    return Pricing(
-        bill=bill,
-        usable=machines.usable_bytes,
-        circumstances={
-            **_circumstances(case),
-            **inference.assumed_keys(case.facts),
-            **_shape_facts(case.facts, architecture),
-        },
-        assumed={key: fact.value for key, fact in case.facts.won.items() if fact.assumed},
-        possible=lambda tried: inference.bearable(_weights_in(bill(tried)), case.crash),
-    )
-
-
-def _weights_in(bill: Bill | None) -> int | None:
-    """Likely bytes of the weights on one card."""
-    lines = bill.static if bill is not None else ()
-    return next((line.size.likely for line in lines if line.key == "weights"), None)
-
-
-_COUNTED = (*READ, *machines.BILL_KEYS)
-
-
-def _what_counts(settings: Settings) -> tuple[object, ...]:
-    """The values that a bill depends on."""
-    return tuple(map(settings.get, _COUNTED))
-
-
-class Correction(NamedTuple):
-    """How the bill is brought to agree with what was measured: a share of what moves, and a line on top."""
-
-    share: float = 1.0
-    line: Line | None = None
-
-
-def _bill(case: Case, settings: Settings, architecture: Architecture | None) -> Bill | None:
-    if architecture is None or not _priced(case):
-        return None
-    try:
-        return bill_of(_run(case.facts, settings), architecture)
-    except Missing:
-        return None
-
-
-def _corrected(bill: Bill | None, correction: Correction, case: Case, settings: Settings) -> Bill | None:
-    if bill is None:
-        return None
-    bill = bill if correction.share == 1 else scaled(bill, correction.share)
-    line = machines.left_unexplained(correction.line, case.crash, settings)
-    return bill if line is None else with_line(bill, line)
-
-
-def _run(facts: Facts, settings: Settings) -> Run:
-    """The Run of some settings. What the bill derives better than an assumption says is left to the bill."""
-    assumed = (key for key in DERIVED if key in facts.won and facts.won[key].assumed)
-    left = [key for key in assumed if settings.get(key) == facts.get(key)]
-    return run_of({key: value for key, value in settings.items() if key not in left} if left else settings)
-
-
-def _correction(case: Case, settings: Settings, bill: Bill | None) -> Correction:
-    """bill: of these settings, those of the run as it is."""
-    if bill is None:
-        return Correction()
-    at_crash = {**settings, "machine.own_leftover_bytes": 0}  # what is left of the crashed run was the run itself
-    line = calibration.unexplained(bill, machines.usable_bytes(at_crash), case.crash, settings)
-    return Correction(calibration.measured_share(bill, settings), line)
-
-
-def _priced(case: Case) -> bool:
-    """Whether a bill of GPU memory says anything about this failure: not for host memory, /dev/shm or an engine."""
-    return case.crash is None or (case.crash.kind in GPU_KINDS and case.crash.phase != "kv_cache_init")
-
-
-def _missing(settings: Settings, architecture: Architecture | None) -> tuple[str, ...]:
-    """The keys without which there is no bill, in the order to ask for them."""
-    keys: list[str] = [] if architecture is not None else ["model"]
-    keys += [key for key in NEEDED if key not in settings]
-    return tuple(keys)
-
-
 def _evidence(
     case: Case, settings: Settings, architecture: Architecture | None, bill: Bill | None, usable: int | None
 ) -> Evidence:
     evidence = Evidence(case.crash, case.machine, bill, usable_bytes=usable, growth=_growth(case.facts))
     crash, fits = case.crash, bill is not None and usable is not None and bill.device.likely <= usable
-    if architecture is None or not _priced(case) or (fits and crash is None):
+    if architecture is None or not is_priced(case) or (fits and crash is None):
         return evidence
     static = bill.static if bill is not None and not fits else ()  # it only tells what makes a run impossible
     if crash is None:
         return evidence._replace(static=static)
     try:
-        tensors = _asked_for(crash, _run(case.facts, settings), architecture)
+        tensors = _asked_for(crash, run_under(case.facts, settings), architecture)
     except Missing:
         return evidence
     return evidence._replace(static=static, tensors=tensors)
@@ -458,46 +321,6 @@ def _growth(facts: Facts) -> tuple[int, int, int] | None:
     first, last, figures = (facts.get(f"log.memory_{name}") for name in ("first_bytes", "last_bytes", "figures"))
     grows = facts.get("log.memory_grows") is True and None not in (first, last, figures)
     return (int(first), int(last), int(figures)) if grows else None
-
-
-def _circumstances(case: Case) -> dict[str, Value]:
-    """The facts of the crash, flat, for the conditions of rules and assumptions."""
-    crash = case.crash
-    if crash is None:
-        return {"crash.happened": False}
-    sizes = {
-        name: getattr(crash, name)
-        for name in ("kind", "phase", "fatal", "requested_bytes", "total_bytes", "free_bytes", "allocated_bytes",
-                     "reserved_bytes", "reserved_unallocated_bytes", "own_process_bytes", "allowed_bytes",
-                     "private_pool_bytes", "confidence", "step", "ranks_failed", "world_size", "framework", "signature")
-    }  # fmt: skip
-    known = {f"crash.{name}": value for name, value in sizes.items() if value is not None}
-    foreign = foreign_bytes(crash)
-    if foreign is not None:
-        known["crash.foreign_bytes"] = foreign
-    if crash.requested_bytes is not None and crash.free_bytes is not None:
-        known["crash.request_fits"] = request_fits(crash)
-    known["crash.notebook"] = any("<ipython-input" in frame or "ipykernel" in frame for frame in crash.frames)
-    known["crash.merging"] = any("merge_and_unload" in frame for frame in crash.frames)
-    return {**known, "crash.happened": True, "phase": crash.phase}
-
-
-def _shape_facts(facts: Facts, architecture: Architecture | None) -> dict[str, Value]:
-    """What the rules may ask about the model, and whether the host can take what offload would move there: 16 bytes a
-    weight in full fine-tuning (fp32 copy, gradient, two averages), 2 bytes of frozen 16-bit weights."""
-    if architecture is None:
-        return {}
-    known: dict[str, Value] = {
-        "architecture.soft_cap": architecture.soft_cap,
-        "architecture.num_experts": architecture.num_experts,
-        "architecture.model_type": architecture.model_type,
-        "architecture.tie_word_embeddings": architecture.tie_word_embeddings,
-    }
-    host = facts.get("host_ram_gib")
-    if host is not None:
-        each = 16 if facts.get("method") == "full" else 2
-        known["machine.host_ram_enough"] = host * facts.get("gpus.nodes", 1) * GIB >= each * parameters(architecture)
-    return known
 
 
 def _verdicts(diagnosis: Diagnosis | None) -> dict[str, Value]:
