@@ -188,6 +188,7 @@ class Architecture(NamedTuple):
     mlp_dropout: bool = False  # the hidden dropout acts within the MLP as well
     soft_cap: bool = False  # attention logits are capped: fused kernels cannot be used
     sdpa: bool = True  # transformers has a fused kernel for it
+    code_known: bool = True  # False: only the sizes are given, and the code may be anybody's
     hidden_act: str = ""  # as config.json names it; `gelu_new` is written out in steps, each of which is saved
     broadcast_keys: bool = False  # one head of keys serves all of queries without being told to SDPA
     values_in_view: bool = True  # of a fused projection, all of which is kept with them

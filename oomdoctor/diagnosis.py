@@ -75,7 +75,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     return Diagnosis(
         cause=cause,
         title=_title(cause, evidence.bill),
-        because=(*because, *_reconciled(used, expected), *_named(evidence.tensors, crash)),
+        because=(*because, *_reconciled(used, expected, crash), *_named(evidence.tensors, crash)),
         confidence=confidence,
         fragmentation=fragmentation,
         tensors=evidence.tensors,
@@ -272,9 +272,15 @@ def impossible(evidence: Evidence) -> tuple[Text, ...]:
     return (Text("texts/diagnosis.impossible", {"need": need, "usable": usable, "parts": parts}),)
 
 
-def _reconciled(used: int | None, expected: int | None) -> Sequence[Text]:
-    """How what was in use agrees with the bill's figure of that phase, at its worst moment."""
+def _reconciled(used: int | None, expected: int | None, crash: Crash | None) -> Sequence[Text]:
+    """How what was in use agrees with the bill's figure of that phase, at its worst moment.
+
+    Nothing is said where the bill lies between what was in use and what was asked for on top.
+    """
     if used is None or expected is None:
+        return ()
+    asked = (crash.requested_bytes or 0) if crash is not None else 0
+    if used <= expected < used + asked:
         return ()
     if expected >= used:
         return (Text("texts/diagnosis.on_the_way", {"used": used, "expected": expected}),)

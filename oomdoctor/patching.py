@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from oomdoctor.case import Case, Text, Value
+from oomdoctor.case import Case, Text, UserError, Value
 from oomdoctor.configs.mapping import chain
 from oomdoctor.configs.nodes import read_text
 from oomdoctor.edits.frameworks import is_told, sayings
@@ -76,27 +76,49 @@ def _of_step(
 ) -> tuple[tuple[Patch, ...], Text | None, list[File]]:
     """The step's patches, why there are none, and the files after them; the files as they were where not all of it can
     be said."""
-    waiting, patches, changed = dict(change), [], []
+    unread = [each.key for each in case.unread if any(_speaks_of(each.key, key) for key in change)]
+    if unread:
+        return (), Text("texts/patch.unread", {"keys": unread}), files
+    said: set[str] = set()
+    patches, changed = [], []
     for file in files:
-        mine = {key: value for key, value in waiting.items() if _belongs(key, file, files, case)}
-        text, keys = rewritten(file, mine, settings)
-        if keys and not says(file, text, {key: mine[key] for key in keys}):
+        mine = {key: value for key, value in change.items() if _belongs(key, file, files, case, said)}
+        try:
+            text, keys = rewritten(file, mine, settings)
+            reads_back = not keys or says(file, text, {key: mine[key] for key in keys})
+        except UserError:  # the changed text cannot even be read
+            reads_back = False
+        if not reads_back:
             return (), Text("texts/patch.does_not_read_back", {"file": file.path}), files
+        passed_over = [key for key in mine if key not in keys and file in _stating(key, files, case)]
+        if passed_over:
+            return (), Text("texts/patch.not_in_files", {"keys": passed_over}), files
         changed.append(file._replace(after=text))
-        waiting = {key: value for key, value in waiting.items() if key not in keys}
+        said.update(keys)
         if text != file.after:
             patches.append(Patch(file.path, file.kind, diff_of(file.path, file.after, text), tuple(keys)))
+    waiting = {key: value for key, value in change.items() if key not in said}
     left = [key for key, value in waiting.items() if _must_be_said(key, value, step, settings)]
     if left or not patches:
         return (), Text("texts/patch.not_in_files", {"keys": left or list(change)}), files
     return tuple(patches), None, changed
 
 
-def _belongs(key: str, file: File, files: Sequence[File], case: Case) -> bool:
-    """A setting is changed where it stands; one that stands nowhere, in any file that can say it."""
-    fact = case.facts.won.get(key)
-    stated = [each for each in files if fact is not None and fact.source.startswith(f"config:{each.path}:")]
-    return not stated or file in stated
+def _speaks_of(name: str, key: str) -> bool:
+    """Whether a setting that nobody understood may be the one that a step changes: a batch, or its accumulation."""
+    return any(word in name.lower() and word in key for word in ("batch_size", "accumulation"))
+
+
+def _belongs(key: str, file: File, files: Sequence[File], case: Case, said: set[str]) -> bool:
+    """A setting is changed wherever it stands; one that stands nowhere, in the first file that can say it."""
+    stated = _stating(key, files, case)
+    return file in stated if stated else key not in said
+
+
+def _stating(key: str, files: Sequence[File], case: Case) -> list[File]:
+    """The files that say it, whichever of them counts."""
+    facts = [fact for fact in (case.facts.won.get(key), *case.facts.lost) if fact is not None and fact.key == key]
+    return [each for each in files if any(fact.source.startswith(f"config:{each.path}:") for fact in facts)]
 
 
 def _must_be_said(key: str, value: Value, step: Step, settings: Settings) -> bool:

@@ -138,6 +138,7 @@ def circumstances_of(case: Case) -> dict[str, Value]:
     if crash.requested_bytes is not None and crash.free_bytes is not None:
         known["crash.request_fits"] = request_fits(crash)
     known["crash.notebook"] = any("<ipython-input" in frame or "ipykernel" in frame for frame in crash.frames)
+    known["crash.recomputes"] = any("torch/utils/checkpoint.py" in frame for frame in crash.frames)
     known["crash.merging"] = any("merge_and_unload" in frame for frame in crash.frames)
     return {**known, "crash.happened": True, "phase": crash.phase}
 

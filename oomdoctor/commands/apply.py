@@ -17,6 +17,9 @@ from oomdoctor.texts import render
 def apply(patches: Patches, chosen: Namespace, lang: str) -> list[Written]:
     """The files that were written. Raises UserError: nobody can be asked, or a file cannot be written."""
     files = _wanted(patches, chosen.apply)
+    missing = [step.number for step in patches.steps if step.problem is not None]
+    if files and missing:  # what is written alone could cost something and still not fit
+        raise UserError("--apply", Text("texts/patch.only_in_part", {"steps": missing}))
     if not files or not _agreed(files, chosen, lang):
         return []
     return [write(file) for file in files]

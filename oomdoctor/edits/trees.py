@@ -42,7 +42,7 @@ def _replaced(text: str, node: Node, value: Any) -> str | None:
 def _place(text: str, node: Node) -> tuple[int, int] | None:
     """Where a value stands; None for what is not a scalar, or not a list on one line in brackets."""
     if isinstance(node, Scalar):
-        known = 0 <= node.start < node.end and text[node.start] not in _BLOCKS
+        known = 0 <= node.start < node.end and text[node.start] not in (*_BLOCKS, "&", "*", "!")
         return (node.start, node.end) if known else None
     if not isinstance(node, Items) or not node.nodes:
         return None

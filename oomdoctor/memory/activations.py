@@ -183,7 +183,7 @@ def _mlp_in_one(job: Job) -> float:
     routed = experts.saved_per_token(job, _routed_width(job)) if job.arch.num_experts else 0.0
     if job.arch.gated_mlp:
         return job.arch.gate_keeps * E * f + product + routed
-    if job.arch.hidden_act == "gelu_new" and job.run.framework is not None:
+    if job.arch.hidden_act == "gelu_new" and (job.arch.code_known or job.run.framework is not None):
         # x, x/2, tanh, 1 + tanh; autocast takes the power in fp32, and so all but half of x
         return (3.0 * 4 + E if job.autocast else 4.0 * E) * f + product
     if job.arch.hidden_act == "quick_gelu":

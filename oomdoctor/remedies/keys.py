@@ -22,6 +22,7 @@ _NUMBER, _FLAG, _TEXT, _FREE = Field("number"), Field("flag"), Field("text"), Fi
 # crash.request_fits: the failed request was smaller than what was free (a cap, or a limit of driver or system).
 # crash.foreign_bytes: what the message says that other processes held. crash.notebook: the log is from a notebook.
 # crash.cause: the diagnosis. crash.impossible: weights, gradients and optimizer states alone exceed the card.
+# crash.recomputes: it died in a block that checkpointing ran again.
 # crash.merging: it died while an adapter was merged. machine.mig: the card is a slice of one.
 # plan.empty: a run has failed, and no rule applies that does not ask for this key.
 # share.*: part of the bill's peak, 0 to 1. bill.missing_bytes: what the peak exceeds the usable memory by.
@@ -66,6 +67,7 @@ DERIVED: Mapping[str, Field] = {
     "crash.signature": _TEXT,
     "crash.notebook": _FLAG,
     "crash.merging": _FLAG,
+    "crash.recomputes": _FLAG,
     "crash.happened": _FLAG,
     "crash.cause": _TEXT,
     "crash.impossible": _FLAG,

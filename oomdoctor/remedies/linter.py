@@ -183,7 +183,7 @@ def _change(sheet: _Sheet) -> None:
         return sheet.bad(("change",), "no_mapping")
     for key, target in change.items():
         place: Place = ("change", str(key))
-        if key not in FIELDS and key not in CHANGEABLE:
+        if key not in FIELDS and key not in CHANGEABLE and not str(key).startswith("versions."):
             sheet.bad(place, "unknown_key", key=key, near=nearest(str(key), [*FIELDS, *CHANGEABLE]))
         elif not (isinstance(target, str) and (target in OPERATORS or target in FOLLOWERS)):
             sheet.note(value_findings(str(key), target, place))

@@ -24,12 +24,22 @@ def bill_section(page: Page, bill: Bill, usable: int | None, total_bytes: int | 
     peak = total(line.size for line in bill.lines)
     rows = [_row(page, line, peak.likely) for line in sorted(bill.lines, key=lambda line: -line.size.likely)]
     rows.append((page.word("bill_total"), show_bytes(peak.likely), "", page.word("bill_range", **_ends(peak))))
+    rows.extend(margin(page, bill))
     rows.append((page.word("bill_needed"), show_bytes(needed_bytes(bill)), "", page.word("bill_needed_why")))
     rows.extend(_offer(page, needed_bytes(bill), usable, total_bytes))
     bill_table(page, rows)
     measures = {name: getattr(bill, name).likely for name in ("allocated", "reserved", "device")}
     page.paragraph(page.word("bill_measures", **measures), style="dim")
     verdict(page, bill, usable)
+
+
+def margin(page: Page, bill: Bill) -> Iterator[tuple[str, ...]]:
+    """What lies between the sum of the lines and what must be free."""
+    more = needed_bytes(bill) - total(line.size for line in bill.lines).likely
+    if more > 0:
+        yield page.word("bill_margin"), show_bytes(more), "", ""
+    elif more < 0:
+        yield page.word("bill_yields"), f"-{show_bytes(-more)}", "", ""
 
 
 def bill_of_findings(page: Page, findings: Findings) -> None:

@@ -10,7 +10,7 @@ from oomdoctor.fields import FIELDS
 from oomdoctor.memory.lines import Bill, total
 from oomdoctor.memory.room import needed_bytes
 from oomdoctor.report.basis import value_text
-from oomdoctor.report.bill import bill_table, is_priced, no_bill, total_bytes, verdict
+from oomdoctor.report.bill import bill_table, is_priced, margin, no_bill, total_bytes, verdict
 from oomdoctor.report.crash import QUOTED, circumstances, crash_head, figures
 from oomdoctor.report.page import Page
 from oomdoctor.units import show_bytes
@@ -114,6 +114,7 @@ def _lines(page: Page, bill: Bill) -> Iterator[tuple[str, ...]]:
 
 
 def _offer(page: Page, bill: Bill, usable: int | None, total: int | None) -> Iterator[tuple[str, ...]]:
+    yield from margin(page, bill)
     yield page.word("bill_needed"), show_bytes(needed_bytes(bill)), "", page.word("bill_needed_brief")
     if usable is None:
         return

@@ -10,6 +10,7 @@ from oomdoctor.report.page import Page
 from oomdoctor.units import show_bytes
 
 _SMALL = 0.02  # of the picture: lines below this share stand together as one
+_GIVES_WAY = ("paged_states", "allocator_slack")  # moved to the host, given back
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 OTHERS, REST, FREE = "=", "+", "."
 
@@ -50,16 +51,27 @@ def picture_of(page: Page, bill: Bill, usable: int, total: int | None, signs: di
     total = max(usable, total or usable)
     parts = [Part(OTHERS, page.word("picture_others"), total - usable)] if total > usable else []
     width = max(total, needed_bytes(bill) + total - usable)
-    ordered = sorted(bill.lines, key=lambda line: -line.size.likely)
-    large = [line for line in ordered if line.size.likely >= _SMALL * width]
-    for line in large:
-        sign = signs.setdefault(line.key, _LETTERS[len(signs) % len(_LETTERS)])
-        parts.append(Part(sign, page.name("line", line.key), line.size.likely))
-    rest = needed_bytes(bill) - sum(line.size.likely for line in large)
+    sizes = _held(bill)
+    large = {key: size for key, size in sorted(sizes.items(), key=lambda item: -item[1]) if size >= _SMALL * width}
+    for key, size in large.items():
+        sign = signs.setdefault(key, _LETTERS[len(signs) % len(_LETTERS)])
+        parts.append(Part(sign, page.name("line", key), size))
+    rest = needed_bytes(bill) - sum(large.values())
     if rest > 0:
         parts.append(Part(REST, page.word("picture_rest"), rest))
     taken = sum(part.size for part in parts)
     return Picture(tuple(parts), total, max(0, total - taken), max(0, taken - total))
+
+
+def _held(bill: Bill) -> dict[str, int]:
+    """Bytes of each line where memory is short: what can give way does, so that all of them are what is needed."""
+    sizes = {line.key: line.size.likely for line in bill.lines}
+    surplus = sum(sizes.values()) - needed_bytes(bill)
+    for key in _GIVES_WAY:
+        given = min(sizes.get(key, 0), max(0, surplus))
+        if given:
+            sizes[key], surplus = sizes[key] - given, surplus - given
+    return sizes
 
 
 def draw(page: Page, picture: Picture) -> None:

@@ -18,6 +18,8 @@ _LONGEST_NAME = 200  # characters that are looked at
 _LONGEST_PATH = 4096
 _SIZE = re.compile(r"[0-9][0-9._x]*[bm]")  # 7b, 0.5b, 8x7b, 135m
 _CHECKPOINT = re.compile(r"checkpoint[-_]?[0-9]*|epoch[-_]?[0-9]+|final|merged|main|best|hf|[0-9a-f]{16,40}")
+# The keys of a config.json that say how a block computes, not only how large it is.
+_ACTIVATIONS = frozenset({"activation_function", "hidden_act", "hidden_activation"})
 _PREFIX = "architecture."
 _Shape = tuple[tuple[str, type, Value], ...]  # the `architecture.*` facts; the type tells True from 1
 
@@ -62,7 +64,8 @@ def architecture_for(settings: Mapping[str, Value]) -> Architecture | None:
 def _architecture(shape: _Shape, name: str | None) -> Architecture | None:
     given = _given(shape)
     if given:
-        return architecture_of(_filled(given, name), name)
+        found = architecture_of(_filled(given, name), name)
+        return found if _known(name) or not _ACTIVATIONS.isdisjoint(given) else found._replace(code_known=False)
     return architecture_of(find_model(name).config, name, name) if name else None
 
 

@@ -17,6 +17,8 @@ from oomdoctor.sources.config.tables import table
 from oomdoctor.sources.config.translate import Named, Reading, translated
 
 _HALVES = ("bf16", "fp16")  # where one of them cannot be told, nobody knows that both are off
+# Settings and kinds of files that say how a run is split over its cards.
+_SHARDING = ("deepspeed", "accelerate", "accelerate-fsdp", "distributed_type")
 _MOST_FILES = 20  # with those that others name
 # What is read first gives way to what is read later: a launcher's defaults to the run's own settings, those of a script
 # to its config, and a file to the flags of a command. A model's own config.json speaks last.
@@ -51,11 +53,19 @@ def read_configs(arguments: Sequence[str], beside: Iterable[Fact] = ()) -> Confi
     facts = _ordered(fact for _, reading in read for fact in reading.facts)
     if any(each.key in _HALVES or each.key.startswith("**") for _, reading in read for each in reading.unread):
         facts = [fact for fact in facts if fact.key != "config.whole"]
+    if any(each.key in _SHARDING for _, reading in read for each in reading.unread) or any(
+        named.kind in _SHARDING for _, reading in read for named in reading.named if _is_missing(named, unread)
+    ):  # how the run is split stands where it could not be read
+        facts.append(Fact("config.sharded", True, f"config:{read[0][0].path}"))
     return Configs(
         (*facts, *inferred([*facts, *beside])),
         (*(each for _, reading in read for each in reading.unread), *unread),
         tuple((config.path, config.kind) for config, _ in read),
     )
+
+
+def _is_missing(named: Named, unread: list[Unread]) -> bool:
+    return any(each.key == named.path for each in unread)
 
 
 def _ordered(facts: Iterable[Fact]) -> list[Fact]:

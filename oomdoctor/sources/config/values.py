@@ -20,6 +20,16 @@ from oomdoctor.sources.config.leaves import Leaf
 
 OBSERVED = "config."  # what is only seen in a config and stands on no run card
 _REGEX = re.compile(r"[\\^$*+?()|\[\]]")
+_FLAGS = {
+    "yes": "true",
+    "on": "true",
+    "1": "true",
+    "y": "true",
+    "no": "false",
+    "off": "false",
+    "0": "false",
+    "n": "false",
+}
 _LONGEST = 1000  # characters of a value that is looked at
 _FEW = ("none", "null")
 
@@ -43,8 +53,9 @@ def read(leaf: Leaf, rule: Any) -> Read:
     text = "none" if leaf.text is None else leaf.text if isinstance(leaf.text, str) else " ".join(leaf.text)
     if len(text) > _LONGEST:
         return Read(why=Text("texts/configs.too_long", {"limit": _LONGEST}))
-    lowered = text.lower()
     says = {str(key).lower(): facts for key, facts in rule.get("values", {}).items()}
+    text = _as_a_flag(text, says)
+    lowered = text.lower()
     if lowered in says:
         return Read(_as_facts(says[lowered]))
     if leaf.text is None:
@@ -52,11 +63,18 @@ def read(leaf: Leaf, rule: Any) -> Read:
     return _by_parts(leaf, text, rule)
 
 
+def _as_a_flag(text: str, says: Mapping[str, Any]) -> str:
+    """`true` or `false` where a flag is written in one of YAML's or the command line's other ways."""
+    if text.lower() in says or not says.keys() & {"true", "false"}:
+        return text
+    return _FLAGS.get(text.lower(), text)
+
+
 def _by_parts(leaf: Leaf, text: str, rule: Mapping[str, Any]) -> Read:
     facts: dict[str, Value] = {}
     why, understood = None, False
     if "key" in rule:
-        typed = _typed(rule["key"], leaf.text)
+        typed = _typed(rule["key"], text if isinstance(leaf.text, str) else leaf.text)
         facts, why = dict(typed.facts), typed.why
     for word, stated in rule.get("words", {}).items():
         if word in text.lower():

@@ -32,7 +32,7 @@ def read_lengths(path: str, tokenizer: str | None = None, watch: Watch = unseen)
     return Distribution(
         counts=tally.counts,
         longest=tuple(Sample(tokens, where) for tokens, _, where in sorted(tally.longest, reverse=True)),
-        factors=count.factors,
+        factors=count.factors if tally.texts else (1.0, 1.0),
         skipped=tally.skipped,
         keys=tuple(tally.keys),
         tokenizer=None if tokenizer is None else os.path.basename(os.path.abspath(tokenizer)),
@@ -48,7 +48,7 @@ class _Tally:
         self.longest: list[tuple[int, int, Text]] = []
         self.keys: dict[str, None] = {}
         self.waiting: list[tuple[str, Text]] = []
-        self.skipped = self.seen = 0
+        self.skipped = self.seen = self.texts = 0
 
     def add(self, where: Text, sample: str | int | None, keys: tuple[str, ...]) -> None:
         """One record: its text, its tokens where they are counted already, or None where it has none."""
@@ -59,6 +59,7 @@ class _Tally:
         if isinstance(sample, int):
             self._count(sample, where)
             return
+        self.texts += 1
         self.waiting.append((sample, where))
         if len(self.waiting) == _BATCH:
             self.flush()
