@@ -16,7 +16,7 @@ from oomdoctor.configs.nodes import read_text
 from oomdoctor.edits.frameworks import is_told, sayings
 from oomdoctor.fields import FIELDS
 from oomdoctor.plan import Plan, Settings, Step
-from oomdoctor.rewriting import File, rewritten, says
+from oomdoctor.rewriting import File, rewritten, says, stated_in
 
 _NO_FILE = "-"  # standard input
 _OF_A_MODEL = "model"  # a config.json says what the model is, not how it is trained
@@ -116,9 +116,10 @@ def _belongs(key: str, file: File, files: Sequence[File], case: Case, said: set[
 
 
 def _stating(key: str, files: Sequence[File], case: Case) -> list[File]:
-    """The files that say it, whichever of them counts."""
-    facts = [fact for fact in (case.facts.won.get(key), *case.facts.lost) if fact is not None and fact.key == key]
-    return [each for each in files if any(fact.source.startswith(f"config:{each.path}:") for fact in facts)]
+    """The files that say it, whichever of them counts; what several settings conclude, that of the fact."""
+    fact = case.facts.won.get(key)
+    source = fact.source if fact is not None else ""
+    return [each for each in files if key in stated_in(each) or source.startswith(f"config:{each.path}:")]
 
 
 def _must_be_said(key: str, value: Value, step: Step, settings: Settings) -> bool:

@@ -6,6 +6,7 @@ import ast
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from oomdoctor.case import UserError, Value
@@ -203,6 +204,15 @@ def says(file: File, text: str, change: Settings) -> bool:
     wanted = {**before, **change}
     besides = {key for key in after if key not in wanted and key not in READ}  # said with it, such as use_reentrant
     return all(_same(after.get(key), wanted.get(key)) for key in {*after, *wanted} - besides)
+
+
+@lru_cache(maxsize=64)
+def stated_in(file: File) -> frozenset[str]:
+    """The run-card keys that the file says itself, as it was given."""
+    try:
+        return frozenset(fact.key for fact in facts_of_text(file.before, file.path, file.kind))
+    except UserError:
+        return frozenset()
 
 
 def _read(file: File, text: str) -> dict[str, Value] | None:

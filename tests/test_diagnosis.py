@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from oomdoctor import diagnosis
 from oomdoctor.case import Crash, Holder, Machine
 from oomdoctor.diagnosis import Evidence, diagnose, foreign_bytes, fragmentation_of, unlisted_bytes
 from oomdoctor.units import GIB, MIB
@@ -131,3 +132,15 @@ def test_a_leak_is_said_with_the_figures_that_grew() -> None:
 )
 def test_what_the_message_itself_proves_comes_before_a_leak(changes: dict[str, Any], cause: str) -> None:
     assert _cause_of_growth(**changes)[0] == cause
+
+
+@pytest.mark.parametrize(
+    ("expected_gib", "said"), [(20, "explained"), (29, None), (32, "on_the_way")], ids=["less", "between", "more"]
+)
+def test_a_bill_between_what_was_in_use_and_what_was_asked_for_says_nothing(
+    expected_gib: int, said: str | None
+) -> None:
+    """28 GiB in use and 3 GiB asked for: the phase needed 31 GiB, whatever the bill says."""
+    crash = Crash(kind="cuda_oom", phase="optimizer_step", requested_bytes=3 * GIB)
+    found = [text.path.rpartition(".")[2] for text in diagnosis._reconciled(28 * GIB, expected_gib * GIB, crash)]
+    assert found == ([said] if said else [])

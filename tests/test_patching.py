@@ -234,3 +234,57 @@ def test_what_is_worked_out_elsewhere_is_not_offered() -> None:
     file = File("t.py", "python", script, script)
     _, keys = rewritten(file, {"per_device_train_batch_size": 1}, {"framework": "transformers"})
     assert keys == []
+
+
+TRAINER = """model_name_or_path: meta-llama/Llama-2-7b-hf
+finetuning_type: lora
+stage: sft
+cutoff_len: 2048
+per_device_train_batch_size: {batch}
+gradient_accumulation_steps: 2
+bf16: true
+"""
+
+
+def _plan(folder: Path, *options: str, **files: str) -> dict[str, object]:
+    """The document of a plan for one RTX 3090, with these configs."""
+    paths = []
+    for name, content in files.items():
+        stem, _, ending = name.rpartition("_")
+        paths.append(folder / f"{stem}.{ending}")
+        paths[-1].write_text(content)
+    found: dict[str, object] = document(
+        "plan", "--config", *paths, "--gpus", "RTX 3090", "--no-gpu", "--no-input", *options
+    )
+    return found
+
+
+def test_an_anchored_value_is_left_alone_and_the_plan_is_still_given(tmp_path: Path) -> None:
+    config = TRAINER.format(batch="&b 32") + "per_device_eval_batch_size: *b\n"
+    found = _plan(tmp_path, train_yaml=config)
+    steps = {step["rule"]: step for step in found["patches"]}  # type: ignore[index, attr-defined]
+    assert steps["smaller-batch"]["problem"] and not steps["smaller-batch"]["files"]
+
+
+def test_a_batch_that_could_not_be_read_is_not_overwritten(tmp_path: Path) -> None:
+    found = _plan(tmp_path, train_yaml=TRAINER.format(batch="0x20"))
+    assert all(not step["files"] for step in found["patches"] if step["rule"] == "smaller-batch")  # type: ignore[attr-defined]
+
+
+def test_a_setting_that_stands_in_two_files_changes_in_both_or_in_none(tmp_path: Path) -> None:
+    both = {"one_yaml": TRAINER.format(batch=32), "two_yaml": TRAINER.format(batch=32)}
+    found = _plan(tmp_path, **both)
+    files = [{file["file"] for file in step["files"]} for step in found["patches"]]  # type: ignore[attr-defined]
+    names = {str(tmp_path / "one.yaml"), str(tmp_path / "two.yaml")}
+    assert files and all(each in (set(), names) for each in files)
+
+
+def test_half_a_plan_is_never_written(tmp_path: Path) -> None:
+    config = tmp_path / "train.yaml"
+    text = (
+        TRAINER.format(batch="&b 32").replace("lora", "full") + "optim: adamw_torch\nper_device_eval_batch_size: *b\n"
+    )
+    config.write_text(text)
+    done = oomdoctor("plan", "--config", config, "--gpus", "RTX 3090", "--no-gpu", "--apply", "--yes")
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
+    assert config.read_text() == text and list(tmp_path.iterdir()) == [config]

@@ -9,11 +9,15 @@ from pathlib import Path
 import pytest
 
 from oomdoctor import commands, doctor
+from oomdoctor.case import Text
+from oomdoctor.memory.lines import Line, Range, with_line
+from oomdoctor.memory.room import needed_bytes
 from oomdoctor.report.html import HtmlPage
 from oomdoctor.report.markdown import MarkdownPage
 from oomdoctor.report.picture import Picture, draw, picture_of
 from oomdoctor.report.private import redacted
 from oomdoctor.report.written import as_html, as_markdown
+from oomdoctor.units import GIB
 
 LOG = Path(__file__).parents[2] / "examples" / "llama2-7b-lora-3090.log"
 
@@ -151,3 +155,21 @@ def test_without_an_open_case_it_says_so(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert commands.run(["report"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_what_can_give_way_does_so_in_the_picture(findings: doctor.Findings) -> None:
+    """Slack beyond what is needed, and paged states, are not drawn over the edge of a card that the run fits."""
+    assert findings.bill is not None
+    lines = [line for line in findings.bill.lines if line.key not in ("allocator_slack", "paged_states")]
+    size = Range(0, 40 * GIB, 40 * GIB)
+    wide = with_line(findings.bill, Line("paged_states", size, findings.bill.lines[0].formula, Text("x")))
+    page = MarkdownPage(None, "en")  # type: ignore[arg-type]
+    usable = needed_bytes(wide)
+    picture = picture_of(page, wide, usable, usable, {})
+    assert (picture.over, picture.free) == (0, 0)
+    assert sum(part.size for part in picture.parts) == usable
+    assert all(
+        any(page.name("line", line.key) == part.name for part in picture.parts)
+        for line in lines
+        if line.size.likely > usable / 20
+    )

@@ -107,3 +107,16 @@ def test_no_table_repeats_what_rules_frameworks_says(name: str) -> None:
     for key, rule in knowledge.load("configs")[name].get("reads", {}).items():
         said = rule if isinstance(rule, str) else rule.get("key") if set(rule) == {"key"} else None
         assert said is None or plain.get(key) != said, key
+
+
+@pytest.mark.parametrize(("written", "on"), [("yes", True), ("on", True), ("1", True), ("True", True), ("no", False)])
+def test_flags_are_read_in_every_spelling(tmp_path: Path, written: str, on: bool) -> None:
+    facts, _ = _read(tmp_path, train_yaml=f"output_dir: o\nper_device_train_batch_size: 2\nbf16: {written}\n")
+    assert (_value(facts, "mixed_precision") == "bf16") is on
+
+
+def test_a_sharding_that_could_not_be_read_is_not_taken_for_ddp(tmp_path: Path) -> None:
+    command = "torchrun --nproc_per_node 4 train.py --per_device_train_batch_size 2 --output_dir o --learning_rate 1e-5"
+    for tail, parallelism in (("", "ddp"), (" --deepspeed missing.json", None)):
+        facts, _ = _read(tmp_path, run_sh=f"{command}{tail}\n")
+        assert _value(facts, "parallelism") == parallelism

@@ -82,6 +82,13 @@ def test_samples_of_the_usual_shapes(record: dict[str, object], tokens: int, tmp
     assert (found.counts, found.estimated) == ({tokens: 1}, False)
 
 
+def test_tokens_that_are_counted_already_are_no_estimate(tmp_path: Path) -> None:
+    data = tmp_path / "data.jsonl"
+    data.write_text('{"input_ids": [1, 2, 3]}\n{"input_ids": [1]}\n')
+    found = read_lengths(str(data))
+    assert (found.counts, found.estimated) == ({3: 1, 1: 1}, False)
+
+
 @pytest.mark.parametrize("kind", ["jsonl", "json", "txt", "jsonl.gz", "parquet"])
 def test_files_of_every_kind(kind: str, tmp_path: Path) -> None:
     texts = ["a", "a b", "a b a"] * 200
