@@ -31,7 +31,7 @@ def _full(name: str, linears: Any) -> list[str]:
     if name not in _STANDS_FOR:
         return [name]
     shorts = _STANDS_FOR[name]
-    return [linear["name"] for linear in linears if linear["short"] in shorts] or [f"{name}_proj"]
+    return [linear["name"] for linear in linears if linear.get("short") in shorts] or [f"{name}_proj"]
 
 
 def _family(settings: Mapping[str, Value]) -> Mapping[str, Any]:
