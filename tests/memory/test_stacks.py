@@ -76,3 +76,25 @@ def test_what_is_assumed_of_images_is_said() -> None:
     assert said == {"images_assumed", "pixels_assumed"}
     told = Facts().add([Fact("images_per_sample", 1, "set"), Fact("max_pixels", 602112, "set")])
     assert not list(inputs.notes(told, arch))
+
+
+def test_t5_drops_out_its_attention_weights_as_well() -> None:
+    """T5Attention does, by dropout_rate: eager keeps what is left (4 bytes) and the mask (1 byte) of each
+    pair of tokens, in 12 blocks of the encoder and 24 attentions of the decoder, each of 12 heads."""
+    arch = architecture_of(find_model("flan-t5-base").config)
+    (encoder,) = arch.stacks
+    plain = encoder._replace(arch=encoder.arch._replace(attention_dropout=0.0))
+    run = full(
+        torch_dtype="float32",
+        mixed_precision="no",
+        attn_implementation="eager",
+        gradient_checkpointing="none",
+        per_device_train_batch_size=1,
+        max_length=512,
+        max_source_length=512,
+    )
+    kept = []
+    for shape in (arch, arch._replace(attention_dropout=0.0, stacks=(plain,))):
+        loss = next(phase for phase in bill_of(run, shape).phases if phase.phase == "loss")
+        kept.append(next(line.size.likely for line in loss.lines if line.key == "activations"))
+    assert kept[0] - kept[1] == 36 * 12 * 512 * 512 * 5
