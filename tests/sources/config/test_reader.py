@@ -120,3 +120,17 @@ def test_a_sharding_that_could_not_be_read_is_not_taken_for_ddp(tmp_path: Path) 
     for tail, parallelism in (("", "ddp"), (" --deepspeed missing.json", None)):
         facts, _ = _read(tmp_path, run_sh=f"{command}{tail}\n")
         assert _value(facts, "parallelism") == parallelism
+
+
+@pytest.mark.parametrize(
+    ("written", "parallelism", "gathered_again"),
+    [("full_shard", "fsdp", None), ("shard_grad_op", "fsdp", False), ("no_shard", "ddp", None)],
+)
+def test_ways_of_fsdp_are_told_apart(
+    tmp_path: Path, written: str, parallelism: str, gathered_again: bool | None
+) -> None:
+    facts, _ = _read(
+        tmp_path, train_yaml=f"output_dir: o\nlearning_rate: 1e-5\nbf16: true\nfsdp: {written} auto_wrap\n"
+    )
+    assert _value(facts, "parallelism") == parallelism
+    assert _value(facts, "fsdp_reshard_after_forward") is gathered_again
