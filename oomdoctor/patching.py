@@ -13,6 +13,7 @@ from typing import NamedTuple
 from oomdoctor.case import Case, Text, UserError, Value
 from oomdoctor.configs.mapping import chain
 from oomdoctor.configs.nodes import read_text
+from oomdoctor.doctor import Findings
 from oomdoctor.edits.frameworks import is_told, sayings
 from oomdoctor.fields import FIELDS
 from oomdoctor.plan import Plan, Settings, Step
@@ -48,6 +49,16 @@ class Patches(NamedTuple):
 
     steps: tuple[StepPatch, ...] = ()
     files: tuple[File, ...] = ()
+
+
+def patches_for(findings: Findings) -> Patches | None:
+    """The plan's steps as changes of the configs that the case was read from; None without a plan or configs.
+
+    Raises UserError where a file cannot be read again.
+    """
+    if findings.plan is None or not findings.case.configs:
+        return None
+    return patches_of(findings.plan, findings.case, findings.case.facts.values())
 
 
 def patches_of(plan: Plan, case: Case, settings: Settings) -> Patches:

@@ -105,21 +105,22 @@ def refuse(error: UserError, lang: str, as_json: bool) -> int:
     return error.exit_code
 
 
-def patches_for(findings: Findings) -> Patches:
-    """The plan's steps as changes of the configs that the case was read from. Raises UserError."""
-    from oomdoctor.patching import patches_of
-
-    if findings.plan is None:
-        raise ValueError("there is no plan to patch for")
-    return patches_of(findings.plan, findings.case, findings.case.facts.values())
-
-
-def print_findings(findings: Findings, chosen: Namespace, lang: str, written: Sequence[Written] | None = None) -> None:
+def print_findings(
+    findings: Findings,
+    chosen: Namespace,
+    lang: str,
+    patches: Patches | None = None,
+    written: Sequence[Written] | None = None,
+) -> None:
     """The document, or the report on the screen; with the patches of the configs that the case was read from.
 
-    written: files that the patches were written to, for the document.
+    patches: where they are worked out already, as they must be before files are written. written: files that the
+    patches were written to, for the document.
     """
-    patches = patches_for(findings) if findings.case.configs and findings.plan is not None else None
+    if patches is None and findings.case.configs:
+        from oomdoctor.patching import patches_for
+
+        patches = patches_for(findings)
     if chosen.json:
         content = document.document(findings, lang)
         if patches is not None:

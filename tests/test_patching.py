@@ -121,6 +121,7 @@ def test_batch_and_accumulation_change_together_and_apply_writes_them(tmp_path: 
     assert "-micro_batch_size: 8    # as large as it goes\n" in patch["files"][0]["diff"]
     done = plan(path, "--apply", "--yes")
     assert path.read_text() == PATCHED
+    assert done["patches"] == shown["patches"]  # as they were before the file was written
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
     (written,) = done["written"]  # type: ignore[misc]
     assert Path(written["backup"]).read_text() == YAML

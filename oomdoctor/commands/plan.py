@@ -9,7 +9,7 @@ from oomdoctor.case import Case, Text, UserError
 from oomdoctor.commands.common import case_of, demand_bill, exit_code, live_machine, subjects
 from oomdoctor.exits import LACKING
 from oomdoctor.plan import PREFERENCES, SHARDED
-from oomdoctor.printing import patches_for, print_findings
+from oomdoctor.printing import print_findings
 
 
 def run(chosen: Namespace, lang: str) -> int:
@@ -24,12 +24,14 @@ def run(chosen: Namespace, lang: str) -> int:
         print_findings(findings, chosen, lang)
         return exit_code(findings)
     from oomdoctor.commands.apply import apply, told
+    from oomdoctor.patching import Patches, patches_for
 
-    patches = patches_for(findings)
+    found = patches_for(findings)
+    patches = Patches() if found is None else found
     if chosen.json:
-        print_findings(findings, chosen, lang, apply(patches, chosen, lang))
+        print_findings(findings, chosen, lang, found, apply(patches, chosen, lang))
     else:
-        print_findings(findings, chosen, lang)
+        print_findings(findings, chosen, lang, found)
         print(told(apply(patches, chosen, lang), patches, lang))
     return exit_code(findings)
 

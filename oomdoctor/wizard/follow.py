@@ -53,7 +53,7 @@ def follow(talk: Dialogue, findings: Findings) -> Findings | None:
 
 def _follow_plan(talk: Dialogue, findings: Findings, plan: Plan) -> Findings | str:
     """One step after the other: `runs`, `stop`, or the findings of a new failure."""
-    usable, patches = findings.usable_bytes, _patches(talk, findings, plan)
+    usable, patches = findings.usable_bytes, _patches(talk, findings)
     for number, step in enumerate(plan.steps, 1):
         usable = usable_after(step, usable)
         talk.page.line("")
@@ -66,13 +66,13 @@ def _follow_plan(talk: Dialogue, findings: Findings, plan: Plan) -> Findings | s
     return _out_of_steps(talk)
 
 
-def _patches(talk: Dialogue, findings: Findings, plan: Plan) -> dict[int, StepPatch]:
+def _patches(talk: Dialogue, findings: Findings) -> dict[int, StepPatch]:
     """Step -> what it changes in the person's own files, where configs were read."""
     if not findings.case.configs:
         return {}
-    from oomdoctor.patching import patches_of
+    from oomdoctor.patching import patches_for
 
-    found = talk.careful(lambda: patches_of(plan, findings.case, findings.case.facts.values()))
+    found = talk.careful(lambda: patches_for(findings))
     return {} if found is None else {step.number: step for step in found.steps}
 
 
