@@ -14,7 +14,9 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from oomdoctor.case import Lora, Run
+import against_formulas
+
+from oomdoctor.case import Run
 from oomdoctor.memory.bill import bill_of
 from oomdoctor.sources.architecture import architecture_of
 from oomdoctor.trace import quantized, run
@@ -165,28 +167,10 @@ MODELS: dict[str, dict[str, Any]] = {
         },
     },
 }
-PLAIN = Run(
-    task="sft",
-    framework="transformers",
-    method="full",
-    torch_dtype="bfloat16",
-    mixed_precision="no",
-    quantization="none",
-    optim="sgd",
-    per_device_train_batch_size=2,
-    gradient_accumulation_steps=1,
-    max_length=1024,
-    max_pixels=448 * 448,
-    images_per_sample=1,
-    gradient_checkpointing="none",
-    use_cache=False,
-    attn_implementation="sdpa",
-    loss_kernel="plain",
-    parallelism="none",
-    offload="none",
-    gpu_count=1,
+PLAIN = against_formulas.PLAIN._replace(
+    optim="sgd", per_device_train_batch_size=2, max_pixels=448 * 448, images_per_sample=1
 )
-LORA = PLAIN._replace(method="lora", lora=Lora(r=16, target_modules=("all-linear",)))
+LORA = PLAIN._replace(method="lora", lora=against_formulas.ALL_LINEAR)
 SETTINGS: dict[str, Run] = {
     "full": PLAIN,
     "full, checkpointing": PLAIN._replace(gradient_checkpointing="full"),

@@ -14,12 +14,10 @@ from oomdoctor.report.private import redacted
 from oomdoctor.report.terminal import show_full
 from oomdoctor.texts import render
 
-_REDACTED, _WHOLE = redacted, str
-
 
 def as_markdown(findings: Findings, lang: str, private: bool = True) -> str:
     """private: names, addresses and keys are replaced."""
-    page = MarkdownPage(None, lang, clean=_REDACTED if private else _WHOLE)  # type: ignore[arg-type]  # no screen
+    page = MarkdownPage(None, lang, clean=redacted if private else str)  # type: ignore[arg-type]  # no screen
     page.lines.append(f"# {_title(lang)}")
     for title, picture in _pictures(page, findings):
         page.paragraph(title, style="bold")
@@ -30,7 +28,7 @@ def as_markdown(findings: Findings, lang: str, private: bool = True) -> str:
 
 def as_html(findings: Findings, lang: str, private: bool = True) -> str:
     """One file that needs nothing else. private: names, addresses and keys are replaced."""
-    page = HtmlPage(None, lang, clean=_REDACTED if private else _WHOLE)  # type: ignore[arg-type]  # no screen
+    page = HtmlPage(None, lang, clean=redacted if private else str)  # type: ignore[arg-type]  # no screen
     pictures = _pictures(page, findings)
     scale = max((picture.width for _, picture in pictures), default=1)
     for title, picture in pictures:

@@ -84,15 +84,7 @@ def test_t5_drops_out_its_attention_weights_as_well() -> None:
     arch = architecture_of(find_model("flan-t5-base").config)
     (encoder,) = arch.stacks
     plain = encoder._replace(arch=encoder.arch._replace(attention_dropout=0.0))
-    run = full(
-        torch_dtype="float32",
-        mixed_precision="no",
-        attn_implementation="eager",
-        gradient_checkpointing="none",
-        per_device_train_batch_size=1,
-        max_length=512,
-        max_source_length=512,
-    )
+    run = full(torch_dtype="float32", attn_implementation="eager", max_length=512, max_source_length=512)
     kept = []
     for shape in (arch, arch._replace(attention_dropout=0.0, stacks=(plain,))):
         loss = next(phase for phase in bill_of(run, shape).phases if phase.phase == "loss")
