@@ -5,12 +5,11 @@ from __future__ import annotations
 import io
 import json
 import os
-import stat
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
 from oomdoctor.case import Text, UserError
+from oomdoctor.sources.log.reader import opened
 from oomdoctor.sources.log.refusal import error_of
 from oomdoctor.sources.log.unpack import Stream, read_some, unpacked
 from oomdoctor.units import MIB
@@ -30,25 +29,10 @@ def unseen(share: float | None, read: int) -> None:
 
 def records(path: str, watch: Watch = unseen) -> Records:
     """Each record with its place. Raises UserError for what cannot be read."""
-    try:
-        with _opened(path) as file:
-            yield from _of_file(file, path, watch)
-    except FileNotFoundError:
-        raise error_of(path, "missing") from None
-    except IsADirectoryError:
-        raise UserError(path, Text("texts/lengths.folder"), Text("texts/lengths.folder_hint")) from None
-    except EOFError:
-        raise error_of(path, "cut_archive") from None
-    except OSError as error:
-        raise error_of(path, "unreadable", why=error.strerror or str(error)) from None
-
-
-def _opened(path: str) -> BinaryIO:
-    if path == "-":
-        return sys.stdin.buffer
-    if stat.S_ISCHR(os.stat(path).st_mode):
-        raise error_of(path, "device")
-    return open(path, "rb")
+    if os.path.isdir(path):
+        raise UserError(path, Text("texts/lengths.folder"), Text("texts/lengths.folder_hint"))
+    with opened(path) as file:
+        yield from _of_file(file, path, watch)
 
 
 def _of_file(file: BinaryIO, path: str, watch: Watch) -> Records:

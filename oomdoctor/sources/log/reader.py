@@ -10,6 +10,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import chain
 from typing import BinaryIO
 
@@ -32,11 +33,19 @@ PATIENCE_SECONDS = 20.0
 
 def read_regions(path: str, room: Room = FULL, watch: Watch | None = None) -> list[Region]:
     """The parts of the log at PATH (`-` is standard input), in order. Raises UserError where it cannot be read."""
+    with opened(path) as file:
+        return _regions(file, path, room, watch)
+
+
+@contextmanager
+def opened(path: str) -> Iterator[BinaryIO]:
+    """The file at PATH (`-` is standard input), open. Raises UserError where it cannot be opened or read."""
     try:
         if path == "-":
-            return _regions(_standard_input(), path, room, watch)
-        with _opened(path) as file:
-            return _regions(file, path, room, watch)
+            yield _standard_input()
+        else:
+            with _opened(path) as file:
+                yield file
     except FileNotFoundError:
         raise error_of(path, "missing") from None
     except IsADirectoryError:
