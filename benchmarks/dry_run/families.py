@@ -1,6 +1,6 @@
 """The bill's formulas against the exact mode for families that are more than one stack of Llama-like blocks.
 
-    python benchmarks/dry_run/families.py [word in a family's name ...]
+    python -m benchmarks.dry_run.families [word in a family's name ...]
 
 Models of a few blocks at middling widths, with plain SGD, so that activations and logits make the peak. Prints for each
 run the peak of allocated bytes, simulated and by formula, and the phase of each; the last line is the worst deviation.
@@ -14,8 +14,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import against_formulas
-
+from benchmarks.dry_run import against_formulas
 from oomdoctor.case import Run
 from oomdoctor.memory.bill import bill_of
 from oomdoctor.sources.architecture import architecture_of
