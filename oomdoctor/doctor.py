@@ -245,6 +245,8 @@ def _completed(case: Case, live: Machine | None) -> tuple[Case, Architecture | N
     disproved = disproved or inference.heavier_weights(facts, case.crash, architecture)
     if disproved is not None:  # what else was assumed may have rested on it
         facts = assumptions(case.facts.add([disproved]), circumstances)
+    unpacked = inference.unpacked_in_fp32(facts, case.crash, architecture)
+    facts = facts.add([unpacked] if unpacked else [])
     facts = facts.add(inference.adapter_by_count(facts, price))
     length = inference.length(facts, case.crash, architecture, price)
     return case._replace(facts=facts.add([length] if length else [])), architecture, notes

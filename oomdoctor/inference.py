@@ -116,6 +116,19 @@ def heavier_weights(facts: Facts, crash: Crash | None, architecture: Architectur
     return Fact("torch_dtype", "float32", f"log:{crash.line}", reason) if wide and not narrow else None
 
 
+def unpacked_in_fp32(facts: Facts, crash: Crash | None, architecture: Architecture | None) -> Fact | None:
+    """float32, where 4-bit weights are only assumed to be unpacked to 16 bits and the run died in bitsandbytes while it
+    unpacked one to 4 bytes a number."""
+    fact, asked = facts.won.get("bnb_4bit_compute_dtype"), crash.requested_bytes if crash else None
+    if crash is None or asked is None or architecture is None or fact is None or not fact.assumed:
+        return None
+    if fact.value == "float32" or not any("bitsandbytes" in frame for frame in crash.frames[-1:]):
+        return None
+    wide, narrow = (_is_a_weight(asked, architecture, size) for size in (4, 2))
+    reason = Text("texts/doctor.unpacks_float32", {"requested": asked})
+    return Fact("bnb_4bit_compute_dtype", "float32", f"log:{crash.line}", reason) if wide and not narrow else None
+
+
 def bearable(weights: int | None, crash: Crash | None) -> bool:
     """Whether weights of so many bytes can have been on the card: a run that died in training had loaded them, so they
     are no more than torch had in use. True where that is unknown."""

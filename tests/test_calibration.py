@@ -132,6 +132,17 @@ def test_a_weight_asked_for_in_four_bytes_while_loading_means_float32() -> None:
     assert "fp32-load" in findings.plan.rules
 
 
+@pytest.mark.parametrize(("asked", "dtype"), [(172, "float32"), (86, "bfloat16")])
+def test_a_4bit_weight_unpacked_to_four_bytes_tells_the_compute_dtype(asked: int, dtype: str) -> None:
+    """11008 x 4096 x 4 B = 172 MiB, asked for within bitsandbytes: bnb_4bit_compute_dtype was left at float32."""
+    frame = "/venv/lib/python3.11/site-packages/bitsandbytes/autograd/_functions.py:512 in forward"
+    crash = _crash(requested_bytes=asked * MIB, allocated_bytes=12 * GIB, frames=("train.py:9 in main", frame))
+    findings = _examined(crash, quantization="nf4", per_device_train_batch_size=8, max_length=2048)
+    assert findings.case.facts.get("bnb_4bit_compute_dtype") == dtype
+    assert findings.plan is not None
+    assert ("compute-in-16-bits" in findings.plan.rules) == (dtype == "float32")
+
+
 def test_a_count_of_trained_parameters_gives_rank_and_targets() -> None:
     """Mistral-7B with rank 16 on all linear layers: 32 x 16 x (2 x 8192 + 2 x 5120 + 3 x 18432) = 41,943,040."""
     facts = {**RUN, "model": "mistralai/Mistral-7B-v0.1", "log.trainable_parameters": 41943040}
