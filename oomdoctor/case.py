@@ -418,6 +418,13 @@ class Crash(NamedTuple):
     proof: Mapping[str, int] = EMPTY  # field -> the line that proves it
 
 
+class Refusal(NamedTuple):
+    """A rule that the person rules out. why: one of `refusals.WHYS`."""
+
+    rule: str
+    why: str
+
+
 class Case(NamedTuple):
     """One patient: what is known, what crashed, what it ran on, what was tried."""
 
@@ -425,7 +432,8 @@ class Case(NamedTuple):
     crash: Crash | None = None
     machine: Machine = Machine()
     origin: str | None = None  # the log or card it started from
-    tried: tuple[str, ...] = ()  # rule ids that were applied and did not help
+    tried: tuple[str, ...] = ()  # rule ids that were applied and did not help; the run has their settings now
+    refused: tuple[Refusal, ...] = ()  # rules that are never to be applied; the run is as it was
     unknown_answers: tuple[str, ...] = ()  # keys the person does not know
     unread: tuple[Unread, ...] = ()  # of the configs given, what is not understood
     configs: tuple[tuple[str, str], ...] = ()  # path and kind of each config that was read
@@ -434,3 +442,10 @@ class Case(NamedTuple):
     def know(self, new: Iterable[Fact]) -> "Case":
         """The same case with more facts."""
         return self._replace(facts=self.facts.add(new))
+
+    def refuse(self, new: Iterable[Refusal]) -> "Case":
+        """The same case with more rules ruled out. The first reason of a rule stays."""
+        whys: dict[str, str] = {}
+        for each in (*self.refused, *new):
+            whys.setdefault(each.rule, each.why)
+        return self._replace(refused=tuple(Refusal(rule, why) for rule, why in whys.items()))

@@ -117,7 +117,7 @@ def _moved(offer: Offer, card: Card) -> Offer:
 
 def _without_machine(case: Case) -> Case:
     kept = {key: fact for key, fact in case.facts.won.items() if not key.startswith(_OF_A_MACHINE)}
-    return Case(facts=Facts(kept), origin=case.origin)
+    return Case(facts=Facts(kept), origin=case.origin, refused=case.refused)
 
 
 def _offer(run: Case, card: Card, count: int, prefer: str) -> Offer:

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from oomdoctor import options
+from oomdoctor import knowledge, options
 from oomdoctor.fields import FIELDS
 
 SHELLS = ("bash", "zsh", "fish")
@@ -63,6 +63,8 @@ def _option(action: argparse.Action) -> Option:
     values = tuple(str(value) for value in action.choices or ())
     if action.dest.startswith("set"):
         values = tuple(f"{key}=" for key in FIELDS)
+    if action.dest.startswith("without"):
+        values = tuple(knowledge.load("fixes"))
     about = (action.help or "").replace("%%", "%")
     return Option(action.option_strings[-1], about, action.nargs != 0, _is_path(action), values)
 

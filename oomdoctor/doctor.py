@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from oomdoctor import inference, machines, remarks
+from oomdoctor import inference, machines, refusals, remarks
 from oomdoctor.case import SOURCES, Architecture, Case, Crash, Fact, Facts, Machine, Run, Text, UserError, Value
 from oomdoctor.diagnosis import Diagnosis, Evidence, diagnose
 from oomdoctor.ladder import make_plan, make_plans, with_edits
@@ -189,13 +189,14 @@ def plan_alone(case: Case, prefer: str = "ladder") -> Findings:
     findings = Findings(
         case, None, pricing.bill(settings), missing_keys(settings, architecture), pricing.usable(settings)
     )
-    spread = _spread(all_rules(), settings, pricing) if prefer == SHARDED else None
+    rules = refusals.left(all_rules(), case)
+    spread = _spread(rules, settings, pricing) if prefer == SHARDED else None
     if spread is not None:
         return findings._replace(plan=spread)
     for order in dict.fromkeys((prefer, *PREFERENCES)):
         if order not in PREFERENCES or prefer == "lossless" != order:
             continue
-        plan = make_plan(all_rules(), settings, pricing, order)
+        plan = make_plan(rules, settings, pricing, order)
         if plan.fits or findings.plan is None:
             findings = findings._replace(plan=plan)
         if plan.fits:
@@ -278,7 +279,7 @@ def _spread(rules: Iterable[Rule], settings: Settings, pricing: Pricing) -> Plan
 
 
 def _planned(findings: Findings, settings: Settings, pricing: Pricing, prefer: str) -> Findings:
-    rules = [rule for rule in all_rules() if rule.id not in findings.case.tried]
+    rules = refusals.left(all_rules(), findings.case)
     known = {**pricing.circumstances, **_verdicts(findings.diagnosis)}
     pricing = pricing._replace(circumstances=known)
     plans = make_plans(rules, settings, pricing)
@@ -288,7 +289,7 @@ def _planned(findings: Findings, settings: Settings, pricing: Pricing, prefer: s
     plan = with_edits(plans.pop(prefer if prefer in plans else PREFERENCES[0]), {**known, **settings})
     questions = open_questions(findings.case.facts, findings.missing, plan, settings, pricing)
     return findings._replace(
-        plan=plan,
+        plan=refusals.listed(plan, all_rules(), findings.case),
         alternatives=tuple(plans.values()),
         questions=with_proposals(questions, findings.suggested),
     )

@@ -14,20 +14,20 @@ from oomdoctor.texts import LANGUAGES, render
 
 # Every command takes the common options. These change nothing in it, and it says so; what they say is checked anyway.
 WITHOUT_EFFECT: Mapping[str, tuple[str, ...]] = {
-    "bill": ("full", "prefer", "rules"),
+    "bill": ("full", "prefer", "without", "rules"),
     "plan": (),
-    "gpu": ("full", "prefer", "rules", "run", "set", "config", "gpus", "nodes"),
-    "snapshot": ("full", "prefer", "rules", "run", "set", "config", "gpus", "nodes"),
-    "lengths": ("full", "prefer", "rules", "run", "set", "config", "gpus", "nodes"),
-    "learn": ("full", "prefer", "rules"),
-    "dry-run": ("full", "prefer", "rules"),
-    "claims": ("full", "prefer", "rules"),
+    "gpu": ("full", "prefer", "without", "rules", "run", "set", "config", "gpus", "nodes"),
+    "snapshot": ("full", "prefer", "without", "rules", "run", "set", "config", "gpus", "nodes"),
+    "lengths": ("full", "prefer", "without", "rules", "run", "set", "config", "gpus", "nodes"),
+    "learn": ("full", "prefer", "without", "rules"),
+    "dry-run": ("full", "prefer", "without", "rules"),
+    "claims": ("full", "prefer", "without", "rules"),
     "cards": ("full", "gpus", "nodes"),
     "resume": (),
     "report": ("full",),
-    "completion": ("full", "prefer", "rules", "run", "set", "config", "gpus", "nodes"),
-    "schema": ("full", "prefer", "rules", "run", "set", "config", "gpus", "nodes"),
-    "rules": ("full", "prefer", "run", "set", "config", "gpus", "nodes"),
+    "completion": ("full", "prefer", "without", "rules", "run", "set", "config", "gpus", "nodes"),
+    "schema": ("full", "prefer", "without", "rules", "run", "set", "config", "gpus", "nodes"),
+    "rules": ("full", "prefer", "without", "run", "set", "config", "gpus", "nodes"),
 }
 COMMANDS = tuple(WITHOUT_EFFECT)
 _ONCE = ("--run", "--rules")
@@ -79,7 +79,7 @@ def parse(arguments: Sequence[str], lang: str) -> argparse.Namespace:
     asks_help = bool({"-h", "--help"} & set(arguments))
     named = [name for name in COMMANDS if asks_help or name in arguments]  # each one's options take time to set up
     chosen = _parser(lang, named, asks_help).parse_args(arguments)
-    for name in ("set", "config"):
+    for name in ("set", "config", "without"):
         setattr(chosen, name, [*getattr(chosen, name), *vars(chosen).pop(f"{name}_after", [])])
     if "cards" in chosen and not isinstance(chosen.cards, list):  # `plan` takes one
         chosen.cards = [chosen.cards] if chosen.cards is not None else []
@@ -219,5 +219,6 @@ def _common(words: Words, command: str | None = None) -> _Parser:
     add("nodes", metavar="N")
     after = "" if command is None else "_after"  # what stands before the command counts too
     add("config", metavar="FILE", action="extend", nargs="+", default=[], dest=f"config{after}")
+    add("without", metavar="RULE", action="append", default=[], dest=f"without{after}")
     add("set", metavar="KEY=VALUE", action="append", default=[], dest=f"set{after}")
     return parser

@@ -312,6 +312,8 @@ COMMON = (
     "--no-gpu",
     "--prefer",
     "ladder",
+    "--without",
+    "lora",
     "--run",
     CARD,
     "--set",
@@ -440,8 +442,8 @@ def test_problems_of_a_folder_of_rules_come_as_lines_or_as_one_document(tmp_path
 def test_the_help_of_a_command_shows_only_what_changes_something_in_it() -> None:
     for name, unused in options.WITHOUT_EFFECT.items():
         text = oomdoctor(name, "--help").stdout
-        shown = {option for option in ("full", "prefer", "rules", "run", "set") if f"--{option}" in text}
-        assert shown == {"full", "prefer", "rules", "run", "set"} - set(unused)
+        shown = {option for option in ("full", "prefer", "without", "rules", "run", "set") if f"--{option}" in text}
+        assert shown == {"full", "prefer", "without", "rules", "run", "set"} - set(unused)
 
 
 COMMAND = f"{sys.executable} -m oomdoctor"

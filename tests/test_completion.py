@@ -35,6 +35,7 @@ def test_bash_offers_commands_options_values_and_files(tmp_path: Path) -> None:
     assert _bash("oomdoctor --from-log ca", tmp_path) == {"card.yaml"}
     assert _bash("oomdoctor bill ca", tmp_path) == {"card.yaml"}
     assert _bash("oomdoctor rules sh", tmp_path) == {"show"}
+    assert _bash("oomdoctor plan --without no-lora-", tmp_path) == {"no-lora-dropout"}
     assert _bash("oomdoctor plan --set max_len", tmp_path) == {"max_length="}
     assert "--from-log" not in _bash("oomdoctor plan --", tmp_path)  # which plan refuses
 

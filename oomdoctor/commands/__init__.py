@@ -42,6 +42,7 @@ def _answered(arguments: Sequence[str], lang: str) -> int:
         chosen = options.parse(arguments, lang)
         chosen.stated = _stated(chosen)
         _take_up_own_rules(chosen, lang)
+        chosen.without = _ruled_out(chosen.without)
         _say_unused(chosen, lang)
         return _command(chosen.command)(chosen, lang)
     except UserError as error:
@@ -84,6 +85,17 @@ def _take_up_own_rules(chosen: Namespace, lang: str) -> None:
     names = take_up(folder)
     if not chosen.json:  # there each rule says where it comes from
         complain(render(Text("texts/cli.own_rules", {"count": len(names), "folder": folder}), lang))
+
+
+def _ruled_out(said: Sequence[str]) -> list[str]:
+    """The ids of rules that `--without` names, each by itself or several with commas. Raises UserError."""
+    names = [name.strip() for part in said for name in part.split(",") if name.strip()]
+    if names:
+        from oomdoctor.remedies.rules import known_rule
+
+        for name in names:
+            known_rule(name, f"--without {name}")
+    return names
 
 
 def _say_unused(chosen: Namespace, lang: str) -> None:

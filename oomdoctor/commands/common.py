@@ -6,7 +6,7 @@ import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from oomdoctor import doctor
+from oomdoctor import doctor, refusals
 from oomdoctor.case import Case, Fact, Machine, Text, UserError
 from oomdoctor.doctor import Findings
 from oomdoctor.exits import DONE, LACKING, NOTHING_FITS
@@ -44,7 +44,9 @@ def port_of(chosen: Namespace, lang: str) -> Port | None:
 
 
 def known(case: Case, chosen: Namespace) -> Case:
-    """The case with what `--config`, `--run`, `--gpus`, `--nodes`, `--set` and `--hub` say. Raises UserError."""
+    """The case with what `--config`, `--run`, `--gpus`, `--nodes`, `--set`, `--hub` and `--without` say. Raises
+    UserError."""
+    case = case.refuse(refusals.by_option(chosen.without))
     case = doctor.with_configs(case, chosen.config, chosen.stated).know(chosen.stated)
     case = case.know(_between_machines(case))
     return doctor.fetched(case) if chosen.hub else case

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from oomdoctor.case import Text, UserError
 from oomdoctor.exits import BAD_INPUT, DONE
@@ -12,19 +11,16 @@ from oomdoctor.printing import console_of, print_json
 from oomdoctor.report import document
 from oomdoctor.texts import render
 
-if TYPE_CHECKING:
-    from oomdoctor.remedies.rule import Rule
-
 
 def run(chosen: Namespace, lang: str) -> int:
-    from oomdoctor.remedies.rules import all_rules
+    from oomdoctor.remedies.rules import all_rules, known_rule
     from oomdoctor.report import terminal
 
     if chosen.action == "lint":
         return _lint(chosen, lang)
     if chosen.action == "docs":
         return _docs(chosen, lang)
-    found = all_rules() if chosen.action == "list" else (_rule(chosen.target),)
+    found = all_rules() if chosen.action == "list" else (known_rule(chosen.target, f"rules show {chosen.target}"),)
     if chosen.json:
         listed = [document.rule_document(rule, lang) for rule in found]
         print_json({"schema": document.SCHEMA, "rules": listed})
@@ -94,16 +90,3 @@ def _demand_remedies(folder: str | None) -> None:
         raise UserError(
             str(folder), Text("texts/cli.no_remedies", {"section": name}), Text("texts/cli.no_remedies_hint")
         )
-
-
-def _rule(name: str) -> Rule:
-    from oomdoctor import knowledge
-    from oomdoctor.fields import nearest
-    from oomdoctor.remedies.rules import rule
-
-    known = list(knowledge.load("fixes"))
-    if name not in known:
-        near = nearest(name, known)
-        hint = Text("texts/cli.near", {"near": near}) if near else Text("texts/cli.show_which_hint")
-        raise UserError(f"rules show {name}", Text("texts/cli.unknown_rule"), hint)
-    return rule(name)

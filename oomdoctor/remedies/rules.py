@@ -7,7 +7,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from oomdoctor import knowledge
-from oomdoctor.case import Text
+from oomdoctor.case import Text, UserError
+from oomdoctor.fields import nearest
 from oomdoctor.remedies.rule import Cost, Rule
 from oomdoctor.remedies.shared import expand
 
@@ -25,6 +26,16 @@ def all_rules() -> tuple[Rule, ...]:
 def rule(name: str) -> Rule:
     """The rule of an id. Raises KeyError."""
     return rule_of(name, knowledge.lookup(f"fixes/{name}"))
+
+
+def known_rule(name: str, reference: str) -> Rule:
+    """The rule of an id that a person gave, as `reference` shows. Raises UserError, which names the nearest ones."""
+    known = list(knowledge.load("fixes"))
+    if name not in known:
+        near = nearest(name, known)
+        hint = Text("texts/cli.near", {"near": near}) if near else Text("texts/cli.show_which_hint")
+        raise UserError(reference, Text("texts/cli.unknown_rule"), hint)
+    return rule(name)
 
 
 def rule_of(name: str, entry: Mapping[str, Any]) -> Rule:

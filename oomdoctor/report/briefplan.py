@@ -5,22 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from oomdoctor.case import Case
+from oomdoctor.doctor import Findings
 from oomdoctor.plan import Plan, Step
 from oomdoctor.questions import Question
 from oomdoctor.report.basis import how_to_answer, value_text
-from oomdoctor.report.others import alternative_text, differ
+from oomdoctor.report.others import alternative_text, differ, ruled_out
 from oomdoctor.report.page import Page
 from oomdoctor.report.steps import cost_text, how_lines, outcome, saves_text, usable_after
 
 
-def plan_brief(page: Page, plan: Plan, alternatives: Iterable[Plan], usable: int | None) -> None:
-    """All steps in order, then a line for each other plan that has other steps."""
+def plan_brief(page: Page, plan: Plan, findings: Findings) -> None:
+    """All steps in order, a line for each rule that the person ruled out, and one for each other plan that has other
+    steps."""
+    usable = findings.usable_bytes
     if plan.steps:
         page.heading(page.word("heading_plan"))
     for number, step in enumerate(plan.steps, 1):
         usable = usable_after(step, usable)
         _step(page, number, step, usable)
-    others = [other for other in alternatives if other.rules != plan.rules]
+    ruled_out(page, plan.skipped, findings.case)
+    others = [other for other in findings.alternatives if other.rules != plan.rules]
     if differ(plan, others):
         page.paragraph(page.word("alternatives_brief"))
         for other in others:

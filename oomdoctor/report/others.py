@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from oomdoctor.case import Text
+from oomdoctor.case import Case, Text
 from oomdoctor.plan import Plan, Skip, Step
 from oomdoctor.report.changes import key_text
 from oomdoctor.report.page import Page
@@ -17,7 +17,21 @@ def skipped_section(page: Page, skipped: Iterable[Skip]) -> None:
     if skipped:
         page.heading(page.word("heading_skipped"))
     for skip in skipped:
-        page.bullet(f"{page.say(skip.rule.title)}{page.mark('colon')}{page.say(_in_words(page, skip.reason))}")
+        page.bullet(_with_reason(page, skip))
+
+
+def ruled_out(page: Page, skipped: Iterable[Skip], case: Case) -> None:
+    """Those of the rules that the person has ruled out."""
+    ids = {each.rule for each in case.refused}
+    said = [_with_reason(page, skip) for skip in skipped if skip.rule.id in ids]
+    if said:
+        page.paragraph(page.word("ruled_out"))
+    for each in said:
+        page.bullet(each)
+
+
+def _with_reason(page: Page, skip: Skip) -> str:
+    return f"{page.say(skip.rule.title)}{page.mark('colon')}{page.say(_in_words(page, skip.reason))}"
 
 
 def _in_words(page: Page, reason: Text) -> Text:

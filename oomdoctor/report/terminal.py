@@ -71,7 +71,7 @@ def _brief(page: Page, findings: Findings) -> None:
         page.bullet(page.say(note))
     warnings_section(page, findings.warnings)
     if findings.plan is not None:
-        plan_brief(page, findings.plan, findings.alternatives, findings.usable_bytes)
+        plan_brief(page, findings.plan, findings)
     questions_brief(page, findings.questions, case)
     now_section(page, findings, full=False)
     page.line("")

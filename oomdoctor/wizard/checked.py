@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from oomdoctor import knowledge
-from oomdoctor.case import SOURCES, Crash, Fact, Holder, Text, Value
+from oomdoctor.case import SOURCES, Crash, Fact, Holder, Refusal, Text, Value
 from oomdoctor.fields import FIELDS, MACHINE, BadValue, parse
+from oomdoctor.refusals import WHYS
 from oomdoctor.remedies.keys import DERIVED, KINDS, PHASES
 from oomdoctor.texts import LANGUAGES, render
 
@@ -87,6 +88,11 @@ def _holder(content: Mapping[str, Any]) -> Holder:
         raise ValueError(content["what"])
     pid, size = _demand(content["pid"], _is_count), _demand(content["bytes"], _is_count)
     return Holder(pid, size, content["name"], content["what"], content["user"])
+
+
+def refusal_of(content: Mapping[str, Any]) -> Refusal:
+    """A rule that was ruled out. Raises like `fact_of`."""
+    return Refusal(_demand(content["rule"], is_text), _demand(content["why"], lambda why: why in WHYS))
 
 
 def texts_of(content: Any) -> tuple[str, ...]:

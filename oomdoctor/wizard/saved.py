@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from oomdoctor.case import Case, Crash, Fact, Facts, Text, UserError
-from oomdoctor.wizard.checked import crash_of, fact_of, text_of, texts_of
+from oomdoctor.wizard.checked import crash_of, fact_of, refusal_of, text_of, texts_of
 from oomdoctor.wizard.learning import is_learned
 
 _BEGIN, _END = "case-", ".json"  # of the name of a case file
@@ -111,6 +111,7 @@ def _as_json(case: Case) -> dict[str, Any]:
         "crash": _crash_as_json(case.crash) if case.crash else None,
         "origin": case.origin,
         "tried": case.tried,
+        "refused": [each._asdict() for each in case.refused],
         "unknown_answers": case.unknown_answers,
     }
 
@@ -133,5 +134,6 @@ def _from_json(content: Mapping[str, Any]) -> Case:
         crash=None if content["crash"] is None else crash_of(content["crash"]),
         origin=text_of(content["origin"]),
         tried=texts_of(content["tried"]),
+        refused=tuple(refusal_of(each) for each in content.get("refused", ())),
         unknown_answers=texts_of(content["unknown_answers"]),
     )
