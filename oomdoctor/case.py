@@ -437,6 +437,7 @@ class Case(NamedTuple):
     unknown_answers: tuple[str, ...] = ()  # keys the person does not know
     unread: tuple[Unread, ...] = ()  # of the configs given, what is not understood
     configs: tuple[tuple[str, str], ...] = ()  # path and kind of each config that was read
+    given: tuple[str, ...] = ()  # the configs that were named, as `FILE` or `kind:FILE`
     logs: tuple["Case", ...] = ()  # where several logs of the run were given: each as it was read, this one's last
 
     def know(self, new: Iterable[Fact]) -> "Case":

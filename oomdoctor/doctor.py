@@ -110,7 +110,8 @@ def with_configs(case: Case, arguments: Sequence[str], stated: Sequence[Fact] = 
     from oomdoctor.sources.config.reader import read_configs
 
     configs = read_configs(arguments, stated)
-    return _with_checkpoint(case.know(configs.facts)._replace(unread=configs.unread, configs=configs.files), stated)
+    read = case.know(configs.facts)._replace(unread=configs.unread, configs=configs.files, given=tuple(arguments))
+    return _with_checkpoint(read, stated)
 
 
 def _with_checkpoint(case: Case, stated: Sequence[Fact]) -> Case:

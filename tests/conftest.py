@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -12,6 +13,10 @@ import pytest
 # Its tensors are small here: several threads, of each of two workers and of the programs they start, only wait for each
 # other. A benchmark of 7 s took 55 with them.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Whatever a test does, cases are not kept among the person's own.
+for name in ("XDG_DATA_HOME", "XDG_STATE_HOME"):
+    os.environ[name] = tempfile.mkdtemp(prefix="oomdoctor-tests-")
 
 NVML = Path(__file__).parent / "nvml"
 LIBRARY = "libnvidia-ml.so.1"

@@ -205,7 +205,7 @@ def test_chinese_is_chosen_by_the_locale() -> None:
 
 
 def test_nothing_is_saved_under_no_input(tmp_path: Path) -> None:
-    oomdoctor("--from-log", LOG, *QUIET, XDG_STATE_HOME=str(tmp_path))
+    oomdoctor("--from-log", LOG, *QUIET, XDG_DATA_HOME=str(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -215,7 +215,7 @@ def test_without_a_terminal_nothing_is_asked() -> None:
 
 
 def test_resume_without_a_saved_case_says_so(tmp_path: Path) -> None:
-    done = oomdoctor("resume", *QUIET, XDG_STATE_HOME=str(tmp_path))
+    done = oomdoctor("resume", *QUIET, XDG_DATA_HOME=str(tmp_path))
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
 
@@ -333,7 +333,7 @@ def test_every_command_is_held_to_its_options() -> None:
 
 @pytest.mark.parametrize("name", EVERY_COMMAND)
 def test_every_command_takes_the_common_options_and_says_which_it_has_no_use_for(name: str, tmp_path: Path) -> None:
-    done = oomdoctor(*EVERY_COMMAND[name], *COMMON, "--full", XDG_STATE_HOME=str(tmp_path))
+    done = oomdoctor(*EVERY_COMMAND[name], *COMMON, "--full", XDG_DATA_HOME=str(tmp_path))
     json.loads(done.stdout)
     unused = options.WITHOUT_EFFECT[name]
     assert done.returncode == (2 if name == "resume" else 0)  # nothing is saved there to resume
@@ -368,13 +368,12 @@ def test_settings_before_and_after_the_command_all_count() -> None:
 
 
 def test_resume_takes_a_run_card_and_settings(tmp_path: Path) -> None:
-    folder = tmp_path / "oomdoctor"
-    folder.mkdir()
-    fact = {"key": "method", "value": "lora", "source": "answer", "reason": None}
-    case = {"facts": [fact], "crash": None, "origin": None, "tried": [], "unknown_answers": []}
-    (folder / "case-1.json").write_text(json.dumps(case))
+    folder = tmp_path / "oomdoctor" / "cases"
+    folder.mkdir(parents=True)
+    case = "answered: {method: lora}\nfacts: []\ncrash: null\norigin: null\ntried: []\nunknown_answers: []\n...\n"
+    (folder / "case-1.yaml").write_text(case)
     more = ("--run", CARD, "--set", "max_length=512")
-    facts = document("resume", *more, *QUIET, XDG_STATE_HOME=str(tmp_path))["facts"]
+    facts = document("resume", *more, *QUIET, XDG_DATA_HOME=str(tmp_path))["facts"]
     values = {fact["key"]: (fact["value"], fact["source"].partition(":")[0]) for fact in facts}
     assert values["method"] == ("lora", "answer")
     assert values["model"] == ("meta-llama/Llama-2-7b-hf", "run")

@@ -16,6 +16,7 @@ from oomdoctor.report import document
 from oomdoctor.texts import render
 
 if TYPE_CHECKING:
+    from oomdoctor.wizard.keeper import Keeper
     from oomdoctor.wizard.ports import Port
 
 
@@ -73,12 +74,12 @@ def report(case: Case, chosen: Namespace, lang: str) -> int:
     return exit_code(findings)
 
 
-def wizard(case: Case, chosen: Namespace, port: Port, lang: str, path: str | None = None) -> int:
-    """The dialogue. path: where the case is kept already, None for a new one."""
-    from oomdoctor.wizard import saved
+def wizard(case: Case, chosen: Namespace, port: Port, lang: str, keeper: Keeper | None = None) -> int:
+    """The dialogue. keeper: of a case that is kept already, None for a new one."""
+    from oomdoctor.wizard.keeper import keeper_of
     from oomdoctor.wizard.walk import Interrupted, walk
 
-    live, kept = live_machine(chosen), path or saved.new_path()
+    live, kept = live_machine(chosen), keeper or keeper_of(case)
 
     def examine(case: Case, prefer: str | None = None) -> Findings:
         return doctor.examine(case, live, prefer or chosen.prefer or "ladder")
@@ -90,11 +91,20 @@ def wizard(case: Case, chosen: Namespace, port: Port, lang: str, path: str | Non
             lang,
             examine=examine,
             read_log=lambda path: read_logs([path], chosen, lang),
-            save=lambda case: saved.save(case, kept),
-            forget=lambda: saved.forget(kept),
+            save=kept.save,
+            forget=kept.forget,
             ask_plan=chosen.prefer is None,
             full=chosen.full,
         )
     except Interrupted:
         return INTERRUPTED
+    finally:
+        _say_if_apart(kept, lang)
     return DONE if findings is None else exit_code(findings)
+
+
+def _say_if_apart(kept: Keeper, lang: str) -> None:
+    if kept.apart:
+        from oomdoctor.wizard.saved import id_of
+
+        printing.complain(render(Text("texts/saved.apart", {"id": id_of(kept.path)}), lang))

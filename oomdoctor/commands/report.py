@@ -8,6 +8,7 @@ from oomdoctor import doctor
 from oomdoctor.case import Case
 from oomdoctor.commands.common import exit_code, known
 from oomdoctor.commands.consult import read_logs
+from oomdoctor.commands.resume import take_up
 from oomdoctor.printing import print_findings
 
 
@@ -34,4 +35,4 @@ def _case(chosen: Namespace, lang: str) -> Case:
         return known(Case(origin=chosen.run), chosen)
     from oomdoctor.wizard import saved
 
-    return known(saved.load(saved.last_path()), chosen)
+    return known(take_up(saved.last_path(), lang).case, chosen)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from typing import TYPE_CHECKING
 
-from oomdoctor.case import Case, UserError
+from oomdoctor.case import Case, Text, UserError
 from oomdoctor.commands.common import known, port_of
 from oomdoctor.commands.consult import report, wizard
 from oomdoctor.exits import DONE
-from oomdoctor.printing import console_of, print_json
+from oomdoctor.printing import complain, console_of, print_json
+from oomdoctor.texts import render
+
+if TYPE_CHECKING:
+    from oomdoctor.wizard.keeper import TakenUp
 
 
 def run(chosen: Namespace, lang: str) -> int:
@@ -17,12 +22,22 @@ def run(chosen: Namespace, lang: str) -> int:
 
     if chosen.case == "list":
         return _list(chosen, lang)
-    path = saved.last_path() if chosen.case is None else saved.path_of(chosen.case)
-    case = known(saved.load(path), chosen)
+    taken = take_up(saved.last_path() if chosen.case is None else saved.path_of(chosen.case), lang)
+    case = known(taken.case, chosen)
     port = port_of(chosen, lang)
     if port is not None:
-        return wizard(case, chosen, port, lang, path)
+        return wizard(case, chosen, port, lang, taken.keeper)
     return report(case, chosen, lang)
+
+
+def take_up(path: str, lang: str) -> TakenUp:
+    """The case of a file; what has become of its configs since is said beside it. Raises UserError."""
+    from oomdoctor.wizard import keeper
+
+    taken = keeper.take_up(path)
+    for note in taken.notes:
+        complain(render(note, lang))
+    return taken
 
 
 def _list(chosen: Namespace, lang: str) -> int:
@@ -38,10 +53,11 @@ def _list(chosen: Namespace, lang: str) -> int:
     return DONE
 
 
-def _loaded(path: str) -> Case | None:
+def _loaded(path: str) -> Case | Text:
+    """The case, or why it cannot be read; it is listed all the same."""
     from oomdoctor.wizard import saved
 
     try:
         return saved.load(path)
-    except UserError:  # damaged; it is listed all the same
-        return None
+    except UserError as error:
+        return error.message

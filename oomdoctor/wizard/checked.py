@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from oomdoctor import knowledge
-from oomdoctor.case import SOURCES, Crash, Fact, Holder, Refusal, Text, Value
+from oomdoctor.case import SOURCES, Crash, Fact, Holder, Refusal, Text, Unread, Value
 from oomdoctor.fields import FIELDS, MACHINE, BadValue, parse
 from oomdoctor.refusals import WHYS
 from oomdoctor.remedies.keys import DERIVED, KINDS, PHASES
@@ -93,6 +93,13 @@ def _holder(content: Mapping[str, Any]) -> Holder:
 def refusal_of(content: Mapping[str, Any]) -> Refusal:
     """A rule that was ruled out. Raises like `fact_of`."""
     return Refusal(_demand(content["rule"], is_text), _demand(content["why"], lambda why: why in WHYS))
+
+
+def unread_of(content: Mapping[str, Any]) -> Unread:
+    """A setting of a config that nobody understood. Raises like `fact_of`."""
+    key, source = texts_of([content["key"], content["source"]])
+    why = _reason(content["why"])
+    return Unread(key, source, why if isinstance(why, Text) else Text("texts/saved.not_understood"))
 
 
 def texts_of(content: Any) -> tuple[str, ...]:

@@ -152,7 +152,7 @@ def test_the_command_writes_it(kind: str, lang: str, capsys: pytest.CaptureFixtu
 def test_without_an_open_case_it_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     assert commands.run(["report"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 

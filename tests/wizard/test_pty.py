@@ -100,7 +100,7 @@ memory 22.50 GiB is allocated by PyTorch, and 250.00 MiB is reserved by PyTorch 
 
 def program(folder: Path, *options: str, **env: str) -> pexpect.spawn[str]:
     """The real program in a terminal, with a state folder of its own."""
-    settings = {**os.environ, **TERMINAL, "XDG_STATE_HOME": str(folder), **env}
+    settings = {**os.environ, **TERMINAL, "XDG_DATA_HOME": str(folder), **env}
     settings.pop("JPY_PARENT_PID", None)
     arguments = ["-m", "oomdoctor", "--no-gpu", "--lang", "en", *options]
     return pexpect.spawn(sys.executable, arguments, env=settings, encoding="utf-8", timeout=30, dimensions=(50, 100))

@@ -354,10 +354,10 @@ def test_what_others_held_of_the_card_is_kept() -> None:
 
 
 def test_a_saved_case_comes_back_as_it_was(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     guess = Fact("max_length", 4096, "assumed", Text("texts/doctor.longer", {"used": GIB, "guess": 2048}))
     case = CRASHED._replace(tried=("smaller-batch",)).know([guess, Fact("padding", "longest", "assumed", "a default")])
-    path = save(case, new_path())
+    path = save(case, new_path()).path
     assert last_path() == path
     back = load(path)
     assert (back.crash, back.tried, back.facts.won["max_length"]) == (case.crash, case.tried, guess)
