@@ -43,7 +43,9 @@ def _standing(page: Page, case: Case) -> Iterator[str]:
         yield page.say(Text("texts/saved.answered", {"count": answers}))
     if case.tried:
         yield page.say(Text("texts/saved.tried", {"count": len(case.tried), "title": _title(case.tried[-1])}))
-    elif not answers:
+    if case.refused:
+        yield page.say(Text("texts/saved.refused", {"count": len(case.refused)}))
+    if not (answers or case.tried or case.refused):
         yield page.say(Text("texts/saved.asked_nothing"))
 
 
@@ -74,4 +76,5 @@ def _entry(each: Kept, case: Case | None) -> Document:
         "origin": None if case is None else case.origin,
         "answered": 0 if case is None else _answers(case),
         "tried": [] if case is None else list(case.tried),
+        "refused": [] if case is None else [each.rule for each in case.refused],
     }

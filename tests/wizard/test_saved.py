@@ -38,9 +38,8 @@ def a_case() -> Case:
     reason = Text("texts/doctor.kept", {"size": 5})
     told = [Fact("machine.foreign_bytes", 2 * 10**9, "log"), Fact("log.unexplained_bytes", 5, "log", reason)]
     said = [Fact("max_length", 4096, "answer"), Fact("max_length", 512, "answer"), Fact("optim", "sgd", "set")]
-    return (
-        doctor.read_log(str(LOG)).know([*told, *said])._replace(tried=("smaller-batch",), unknown_answers=("padding",))
-    )
+    case = doctor.read_log(str(LOG)).know([*told, *said]).refuse([Refusal("adamw-8bit", "not_installed")])
+    return case._replace(tried=("smaller-batch",), unknown_answers=("padding",))
 
 
 def kept_path(case: Case) -> str:
