@@ -1,0 +1,124 @@
+"""Beds: workers that have the libraries loaded, and run one patient each, in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import multiprocessing
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import TracebackType
+
+from benchmarks.clinic.patient import Outcome, Patient
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+_QUIET: Mapping[str, str] = {
+    "CUDA_VISIBLE_DEVICES": "",
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "HF_DEACTIVATE_ASYNC_LOAD": "1",  # a dispatch mode sees one thread
+    "HF_DATASETS_DISABLE_PROGRESS_BARS": "0",
+    "TOKENIZERS_PARALLELISM": "false",
+    "OMP_NUM_THREADS": "1",  # threads do not survive a fork
+}
+
+
+class Beds:
+    """Runs patients. workers: how many at once; seconds: after which a run is given up."""
+
+    def __init__(self, workers: int = 2, seconds: float = 60.0) -> None:
+        self._seconds = seconds
+        self._context = multiprocessing.get_context("forkserver")
+        self._pool = ThreadPoolExecutor(workers)
+        self._folder = tempfile.mkdtemp(prefix="clinic-")
+        self._known: dict[str, Outcome] = {}
+
+    def __enter__(self) -> Beds:
+        os.makedirs(os.path.join(self._folder, "shelf"))
+        with _environment({**_QUIET, "HF_HOME": os.path.join(self._folder, "hub")}):
+            self._context.set_forkserver_preload(["benchmarks.clinic.libraries"])
+            multiprocessing.forkserver.ensure_running()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._pool.shutdown()
+        multiprocessing.forkserver._forkserver._stop()  # type: ignore[attr-defined]
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def run(self, patient: Patient, capped: bool = True) -> Outcome:
+        """The outcome of a patient's run. capped: on its card; else on one that is never full."""
+        key = json.dumps([asdict(replace(patient, id="")), capped], sort_keys=True, default=_plain)
+        if key not in self._known:
+            self._known[key] = self._pool.submit(self._lay_down, patient, capped).result()
+        return self._known[key]
+
+    def map(self, patients: Iterable[Patient], capped: bool = True) -> Iterator[Outcome]:
+        """Their outcomes, in order; as many run at once as there are beds."""
+        with ThreadPoolExecutor(64) as waiting:
+            yield from waiting.map(lambda patient: self.run(patient, capped), patients)
+
+    def _lay_down(self, patient: Patient, capped: bool) -> Outcome:
+        began = time.perf_counter()
+        room = tempfile.mkdtemp(dir=self._folder)
+        ours, theirs = self._context.Pipe(duplex=False)
+        process = self._context.Process(target=_stay, args=(patient, capped, self._folder, room, theirs))
+        process.start()
+        theirs.close()
+        ended, peak, error = _heard(ours, self._seconds)
+        process.kill() if ended == "failed" else None
+        process.join()
+        log = Path(room, "log").read_text(encoding="utf-8", errors="replace")
+        shutil.rmtree(room, ignore_errors=True)
+        return Outcome(ended, peak, log, time.perf_counter() - began, error)
+
+
+def _heard(pipe: Connection, seconds: float) -> tuple[str, int, str]:
+    """What the bed says of the run."""
+    if not pipe.poll(seconds):
+        return "failed", 0, f"not done after {seconds:.0f} s"
+    try:
+        ended, peak, error = pipe.recv()
+    except EOFError:
+        return "failed", 0, "the process died"
+    return str(ended), int(peak), str(error)
+
+
+def _stay(patient: Patient, capped: bool, folder: str, room: str, pipe: Connection) -> None:
+    """In the child: run the patient, all that is printed in its log."""
+    log = os.open(os.path.join(room, "log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for number in (1, 2):
+        os.dup2(log, number)
+    sys.stdout, sys.stderr = (os.fdopen(number, "w", 1, "utf-8", closefd=False) for number in (1, 2))
+    from benchmarks.clinic import training
+
+    end = training.run(patient, capped, os.path.join(folder, "shelf"), os.path.join(room, "output"))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pipe.send(tuple(end))
+    pipe.close()
+    os._exit(0)  # its tensors need not be taken apart one by one
+
+
+@contextlib.contextmanager
+def _environment(settings: Mapping[str, str]) -> Iterator[None]:
+    """Settings of the environment, and this checkout to import from, while this is in force."""
+    before = dict(os.environ)
+    path = os.pathsep.join(filter(None, (str(CHECKOUT), before.get("PYTHONPATH"))))
+    os.environ.update(settings, PYTHONPATH=path)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _plain(value: object) -> object:
+    return sorted(value) if isinstance(value, frozenset) else str(value)

@@ -1,0 +1,209 @@
+"""Runs the script of a patient on its card. What it prints goes where this process's output goes."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+import transformers
+from transformers import TrainerCallback
+
+from benchmarks.clinic import loops, material, scripts
+from benchmarks.clinic.card import Memory
+from benchmarks.clinic.cuda_ways import as_on_cuda, ways_of
+from benchmarks.clinic.patient import Patient
+from benchmarks.clinic.storages import Storages, moves_seen
+
+_SCRIPTS: Mapping[str, Callable[[Any], None]] = {
+    "trainer": scripts.train_with_trainer,
+    "sft": scripts.train_with_sft,
+    "dpo": scripts.train_with_dpo,
+    "loop": loops.train_with_loop,
+}
+_OWN_FILES = tuple(os.path.join(os.path.dirname(__file__), name) for name in ("storages.py", "cuda_ways.py", "card.py"))
+_NOT_OF_A_CARD = (
+    "Warning only once for all operators",
+    ".*'pin_memory' argument is set as true but no accelerator is found",
+    ".*os.fork\\(\\) was called",
+    "Paged optimizers are not supported on CPU",
+)
+_STEADY, _MOST = 2, 40  # optimizer steps: where all batches are alike; where something grows from step to step
+
+
+class Script(NamedTuple):
+    """What a script finds when it begins."""
+
+    auto: Any
+    path: str
+    output: str
+    places: Mapping[str, Mapping[str, Any]]
+    samples: list[dict[str, Any]]
+    eval_samples: list[dict[str, Any]]
+    faults: frozenset[str]
+    task: str
+    steps: int
+    callbacks: list[Any]
+    device: str = "cpu"
+
+
+class End(NamedTuple):
+    """How a run ended. error: the last line of an error that is not the card's."""
+
+    ended: str
+    peak_bytes: int
+    error: str = ""
+
+
+def run(patient: Patient, capped: bool, shelf: str, output: str) -> End:
+    """The run of a patient. shelf: of checkpoints; output: a folder of its own."""
+    torch.set_num_threads(1)
+    path = material.checkpoint(patient, shelf)
+    _begin_log(patient.says)
+    script = _script(patient, path, output)
+    memory = Memory(patient.card, capped)
+    capability = patient.card.capability
+    error: BaseException | None = None
+    with as_on_cuda(capability):
+        storages = Storages(memory, ways_of(capability), arrived=_loads_onto_the_card(patient))
+        _page(storages)
+        gc.collect()
+        with storages, moves_seen(storages):
+            try:
+                _SCRIPTS[patient.script](script)
+            except Exception as raised:
+                error = raised
+                _show(raised)
+    if error is None:
+        return End("ran", memory.peak)
+    if isinstance(error, torch.OutOfMemoryError):
+        return End("out_of_memory", memory.peak)
+    return End("failed", memory.peak, traceback.format_exception_only(error)[-1].strip())
+
+
+def _begin_log(says: str) -> None:
+    for message in _NOT_OF_A_CARD:
+        warnings.filterwarnings("ignore", message)
+    transformers.set_seed(42)
+    logging.basicConfig(format="%(asctime)s - %(levelname)s - %(name)s - %(message)s", datefmt="%m/%d/%Y %H:%M:%S")
+    logging.getLogger("train").setLevel(logging.ERROR if says == "little" else logging.INFO)
+    if says == "all":
+        transformers.utils.logging.set_verbosity_info()
+        transformers.utils.logging.enable_explicit_format()
+        print(f"torch {torch.__version__.partition('+')[0]}, transformers {transformers.__version__}", file=sys.stderr)
+
+
+def _script(patient: Patient, path: str, output: str) -> Script:
+    words = int(patient.model["vocab_size"])
+    steps = _steps(patient)
+    return Script(
+        auto=material.auto_class(patient),
+        path=path,
+        output=output,
+        places=_places(patient),
+        samples=_samples(patient, patient.data.lengths, words),
+        eval_samples=_samples(patient, patient.data.eval_lengths, words),
+        faults=patient.faults,
+        task=patient.task,
+        steps=steps,
+        callbacks=[_Enough(steps, bool(patient.data.eval_lengths), patient.says)],
+    )
+
+
+def _places(patient: Patient) -> dict[str, Mapping[str, Any]]:
+    """As they stand; only the card that is not there is named otherwise."""
+    places = {name: dict(settings) for name, settings in patient.places.items()}
+    if places.get("from_pretrained", {}).get("device_map") is not None:
+        places["from_pretrained"]["device_map"] = {"": "cpu"}
+    return dict(places)
+
+
+def _loads_onto_the_card(patient: Patient) -> bool:
+    loads = patient.places.get("from_pretrained", {}).get("device_map") is not None
+    return loads or "BitsAndBytesConfig" in patient.places
+
+
+def _samples(patient: Patient, lengths: tuple[int, ...], words: int) -> list[dict[str, Any]]:
+    if patient.task == "dpo":
+        return [_pair(length, words) for length in lengths]
+    texts = material.texts(lengths, words)
+    if patient.task == "classification":
+        return [{"text": text, "label": number % 2} for number, text in enumerate(texts)]
+    return [{"text": text} for text in texts]
+
+
+def _pair(length: int, words: int) -> dict[str, str]:
+    """A prompt of a quarter of the tokens and two answers of the rest."""
+    prompt = length // 4
+    question, chosen, rejected = material.texts((prompt, length - prompt, length - prompt), words)
+    return {"prompt": question + " ", "chosen": chosen, "rejected": rejected}
+
+
+def _steps(patient: Patient) -> int:
+    """After so many optimizer steps the peak has been seen: the second where all batches are alike, else the last."""
+    settings = patient.places.get(
+        {"sft": "SFTConfig", "dpo": "DPOConfig", "loop": "loop"}.get(patient.script, "TrainingArguments"), {}
+    )
+    batch = settings.get("per_device_train_batch_size", 8)
+    per_step = batch * settings.get("gradient_accumulation_steps", 1)
+    whole = max(1, -(-len(patient.data.lengths) // per_step))
+    alike = len(set(patient.data.lengths)) == 1 and "keeps_outputs" not in patient.faults
+    return min(whole, _STEADY if alike else _MOST)
+
+
+class _Enough(TrainerCallback):  # type: ignore[misc]
+    """Ends the training when its peak has been seen, and evaluates before where the script does so at all."""
+
+    def __init__(self, steps: int, evaluates: bool, says: str) -> None:
+        self._steps, self._evaluates, self._says = steps, evaluates, says
+
+    def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self._says == "some":
+            transformers.utils.logging.set_verbosity_info()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        control.should_save = False
+        if state.global_step >= self._steps:
+            control.should_evaluate = self._evaluates and args.eval_strategy != "no"
+            control.should_training_stop = True
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        control.should_save = control.should_evaluate = False
+
+
+def _page(storages: Storages) -> None:
+    """bitsandbytes' paged states lie in memory that the driver moves between host and card."""
+    import bitsandbytes
+
+    cls = bitsandbytes.optim.optimizer.Optimizer8bit
+    usual = cls.get_state_buffer
+
+    def buffer(self: Any, p: torch.Tensor, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        paged = self.is_paged and p.numel() >= 1e5
+        with storages.on_host() if paged else contextlib.nullcontext():
+            return usual(self, p, dtype)  # type: ignore[no-any-return]
+
+    cls.get_state_buffer = buffer
+
+
+# The traceback ------------------------------------------------------------------------------------------------------
+
+
+def _show(error: BaseException) -> None:
+    """The traceback of the script: from its first line to the last of torch's Python."""
+    sys.stdout.flush()
+    shown = traceback.TracebackException(type(error), error, error.__traceback__)
+    frames = [frame for frame in shown.stack if frame.filename != __file__]
+    for place, frame in enumerate(frames):
+        if frame.filename in _OWN_FILES and isinstance(error, torch.OutOfMemoryError):
+            frames = frames[:place]
+            break
+    shown.stack = traceback.StackSummary.from_list(frames)
+    print("".join(shown.format()), end="", file=sys.stderr, flush=True)

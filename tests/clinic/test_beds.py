@@ -1,0 +1,69 @@
+"""A run of the clinic from end to end: a tiny model that trains, the same on a card that is too small."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.clinic.beds import Beds
+from benchmarks.clinic.card import MIB
+from benchmarks.clinic.patient import Card, Data, Patient
+
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "vocab_size": 2048,
+    "tie_word_embeddings": False,
+}
+PATIENT = Patient(
+    id="a",
+    script="trainer",
+    task="sft",
+    model=LLAMA,
+    card=Card(600, 400),
+    data=Data((64,) * 16),
+    places={"TrainingArguments": {"per_device_train_batch_size": 8}, "from_pretrained": {"dtype": "float32"}},
+    checkpoint_dtype="float32",
+)
+
+
+@pytest.fixture(scope="module")
+def beds():
+    with Beds(workers=2) as beds:
+        yield beds
+
+
+def test_a_card_that_is_large_enough_by_a_byte(beds):
+    """The workspaces, weights, gradients, states and logits are all there; the log tells of the run, not of a card."""
+    ran = beds.run(PATIENT, capped=False)
+    assert ran.ended == "ran", ran.log
+    parameters = 2 * 2048 * 64 + 2 * (4 * 64 * 64 + 3 * 64 * 128 + 2 * 64) + 64
+    logits = 8 * 64 * 2048 * 4
+    assert ran.peak_bytes >= 4 * 4 * parameters + 2 * (8 * MIB + 128 * 1024)
+    assert ran.peak_bytes <= 4 * 4 * parameters + 4 * logits + 2 * (8 * MIB + 128 * 1024) + 16 * MIB
+    assert "Number of trainable parameters = " + f"{parameters:,}" in ran.log
+    whole = -(-ran.peak_bytes // MIB)
+    fits, dies = (replace(PATIENT, card=Card(400 + size, 400)) for size in (whole, whole - 1))
+    assert [outcome.ended for outcome in beds.map([fits, dies])] == ["ran", "out_of_memory"]
+
+
+def test_what_dies_tells_so_as_torch_does(beds):
+    """16 MiB hold the weights and a workspace, not the logits of 4 MiB, for which torch asks 20."""
+    died = beds.run(replace(PATIENT, card=Card(416, 400)))
+    assert died.ended == "out_of_memory"
+    assert died.peak_bytes <= 16 * MIB
+    last = died.log.strip().splitlines()[-1]
+    assert last.startswith("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a tot")
+    assert "clinic/storages.py" not in died.log
+    assert beds.run(replace(PATIENT, id="b", card=Card(416, 400))) is died
+
+
+def test_another_error_is_no_lack_of_memory(beds):
+    broken = PATIENT.with_settings("TrainingArguments", {"optim": "none_such"})
+    assert beds.run(broken).ended == "failed"
+    assert "none_such" in beds.run(broken).error
