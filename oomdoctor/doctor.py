@@ -235,7 +235,7 @@ def _suggested(case: Case) -> tuple[Suggestion, ...]:
 def _completed(case: Case, live: Machine | None) -> tuple[Case, Architecture | None, tuple[Text, ...]]:
     """The case with its machine settled and with what is assumed where nothing is known, and the shape of its model."""
     case, notes = machines.settled(case.know(inference.model_by_size(case.facts)), live)
-    case = case.know(_versions(case))
+    case = case.know([*_versions(case), *inference.capability(case.facts, case.crash)])
     circumstances = circumstances_of(case)
     facts = assumptions(case.facts, circumstances)
     architecture = architecture_of(facts)

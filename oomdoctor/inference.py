@@ -10,7 +10,9 @@ from oomdoctor.diagnosis import allocated_at
 from oomdoctor.memory.lines import Bill
 from oomdoctor.memory.request import could_be, printed_step
 from oomdoctor.plan import Settings
+from oomdoctor.sources.cards import cards_of_size
 from oomdoctor.sources.model import models_of_size
+from oomdoctor.units import MIB
 
 # Phases in which the whole model is on the card; phases whose memory grows with the tokens of a batch.
 _LOADED = frozenset({"forward", "loss", "backward", "optimizer_step", "eval", "generate", "checkpoint_save"})
@@ -23,6 +25,10 @@ _LENGTHS = tuple(base * step // 8 for base in (1024, 2048, 4096, 8192, 16384, 32
 _LENGTH_STEP = 64  # lengths that people set are multiples of it
 _TARGETS = (("q", "v"), ("q", "k", "v", "o"), ("all-linear",))
 _LARGEST_RANK = 1024
+# What runs on NVIDIA's cards from compute capability 8.0 (Ampere) on, or hardly ever elsewhere.
+AMPERE = 8.0
+_SINCE_AMPERE = {"attn_implementation": "flash_attention_2", "mixed_precision": "bf16"}
+_OTHER_MAKERS = frozenset({"hip_oom", "mps_oom", "npu_oom", "xpu_oom"})
 
 Price = Callable[[Settings], Bill | None]
 Weights = Callable[[Settings], int | None]
@@ -46,6 +52,24 @@ def model_by_size(facts: Facts) -> list[Fact]:
 def _count(fact: Fact) -> int | None:
     """The whole number of a fact; a log may print any other thing in its place."""
     return int(fact.value) if isinstance(fact.value, (int, float)) else None
+
+
+def capability(facts: Facts, crash: Crash | None) -> list[Fact]:
+    """What a card that nobody names can compute, by its size and by what runs on it: the least of all cards of that
+    size which can run it. It stays an assumption; none is made where it would decide between before and after Ampere.
+    """
+    if facts.get("gpus.name") or facts.get("gpus.compute_capability") or (crash and crash.kind in _OTHER_MAKERS):
+        return []
+    proof = next((key for key, value in _SINCE_AMPERE.items() if facts.get(key) == value), None)
+    total = int(facts.get("gpus.memory_mib") or 0)
+    every = [card.compute_capability for card in cards_of_size(total * MIB)] if total else []
+    able = [one for one in every if one >= AMPERE] or [AMPERE] if proof else every
+    if not able or min(able) < AMPERE <= max(able):
+        return []
+    reason = Text("texts/doctor.capability_by_use" if proof else "texts/doctor.capability_by_size", {
+        "total": total * MIB, "key": proof, "value": facts.get(proof) if proof else None, "least": min(able),
+    })  # fmt: skip
+    return [Fact("gpus.compute_capability", min(able), "assumed", reason)]
 
 
 def adapter_by_count(facts: Facts, price: Price) -> list[Fact]:

@@ -143,6 +143,28 @@ def test_a_4bit_weight_unpacked_to_four_bytes_tells_the_compute_dtype(asked: int
     assert ("compute-in-16-bits" in findings.plan.rules) == (dtype == "float32")
 
 
+@pytest.mark.parametrize(
+    ("facts", "least"),
+    [
+        ({"gpus.memory_mib": 81050}, 8.0),  # 79.15 GiB: A100, A800, H100 and H800 have it
+        ({"gpus.memory_mib": 22731}, 8.6),  # 22.2 GiB: A10, A10G and L4
+        ({"gpus.memory_mib": 24247}, None),  # 23.68 GiB: a TITAN RTX (7.5) or an RTX 3090 (8.6)
+        ({"gpus.memory_mib": 24247, "attn_implementation": "flash_attention_2"}, 8.0),  # an A30 at least
+        ({"gpus.memory_mib": 32510, "mixed_precision": "bf16"}, 8.9),  # not the V100 of that size
+        ({"gpus.memory_mib": 32510, "mixed_precision": "fp16"}, None),
+        ({}, None),
+    ],
+)
+def test_a_card_without_a_name_can_do_what_all_of_its_size_can(facts: dict[str, Any], least: float | None) -> None:
+    found = inference.capability(Facts().add(Fact(key, value, "log:3") for key, value in facts.items()), None)
+    assert [(fact.value, fact.source) for fact in found] == ([] if least is None else [(least, "assumed")])
+
+
+def test_a_card_of_another_maker_has_no_compute_capability() -> None:
+    facts = Facts().add([Fact("gpus.memory_mib", 81050, "log:3"), Fact("mixed_precision", "bf16", "log:1")])
+    assert inference.capability(facts, _crash()._replace(kind="hip_oom")) == []
+
+
 def test_a_count_of_trained_parameters_gives_rank_and_targets() -> None:
     """Mistral-7B with rank 16 on all linear layers: 32 x 16 x (2 x 8192 + 2 x 5120 + 3 x 18432) = 41,943,040."""
     facts = {**RUN, "model": "mistralai/Mistral-7B-v0.1", "log.trainable_parameters": 41943040}

@@ -17,6 +17,7 @@ _MAKER = re.compile(r"\b(nvidia|geforce|tesla|quadro|corporation|graphics|gpu)\b
 _COUNT = re.compile(r"^\s*\d{1,3}\s*[x×*]\s*")  # 8 x A100
 _SIZE = re.compile(r"[\s_-]*\b(\d{1,3})\s*g(?:i?b)?$")  # 80GB, 80G, 80 GiB
 _SAME_SIZE = 0.07  # share by which GB and GiB, or the card and what is left of it, may differ
+_SAME_TOTAL = 0.025
 
 # What the driver keeps of a card, where nobody published torch's total: 200 MiB and half a percent. Over the cards of
 # rules/gpus from Volta on that have both figures this is right within 1 % of the card.
@@ -55,6 +56,11 @@ def find_card(name: str, total_bytes: int | None = None) -> Card:
 def all_cards() -> tuple[Card, ...]:
     """Every card of the catalogue, in its order."""
     return tuple(_cards(knowledge.load("gpus")))
+
+
+def cards_of_size(total_bytes: int) -> tuple[Card, ...]:
+    """The cards of which torch would call the total this large, within 2.5 %: drivers differ in what they keep."""
+    return tuple(card for card in all_cards() if abs(card.total_bytes - total_bytes) <= _SAME_TOTAL * total_bytes)
 
 
 def _candidates(name: str) -> list[Card]:
