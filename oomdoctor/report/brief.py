@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from oomdoctor.case import Crash, Text
+from oomdoctor.diagnosis import Diagnosis
 from oomdoctor.doctor import Findings
 from oomdoctor.fields import FIELDS
-from oomdoctor.memory.lines import Bill, total
-from oomdoctor.memory.room import needed_bytes
+from oomdoctor.memory.lines import Bill
+from oomdoctor.report.bar import bar_section
 from oomdoctor.report.basis import value_text
-from oomdoctor.report.bill import bill_table, is_priced, margin, no_bill, total_bytes, verdict
-from oomdoctor.report.crash import QUOTED, circumstances, crash_head, figures
+from oomdoctor.report.bill import is_priced, no_bill, verdict
+from oomdoctor.report.crash import QUOTED, cause_text, circumstances, crash_head, figures
 from oomdoctor.report.page import Page
+from oomdoctor.report.picture import Picture
+from oomdoctor.report.pictures import before
 from oomdoctor.units import show_bytes
 
 _MESSAGE_LINES = 2
-_SMALL = 0.01  # of the peak: lines below this share stand together as one; of the card: others hold too little to say
 _NOT_THE_RUN = ("framework", "gpus.", "measured.", "host_ram")  # keys that do not describe the training
 _READ = ("log", "config")  # sources that can be misread; what the person said is not repeated
 _FIGURES = ("requested", "free", "allocated", "allowed", "total", "others")
 
 
-def crash_brief(page: Page, crash: Crash | None) -> None:
-    """The failure, the beginning of the message, and the figures that count."""
-    if (crash := crash_head(page, crash)) is None:
+def diagnosis_brief(page: Page, findings: Findings) -> None:
+    """What died and why in two sentences; then the beginning of the message, the figures that count and what leads to
+    the cause."""
+    crash, diagnosis = findings.case.crash, findings.diagnosis
+    cause = cause_text(page, diagnosis) if diagnosis is not None and is_priced(findings) else ""
+    if crash is not None or findings.plan is None:
+        crash_brief(page, crash, cause)
+    elif cause:
+        page.heading(page.word("heading_why"))
+        page.paragraph(cause, style="bold")
+    if diagnosis is not None and cause:  # elsewhere the kind of failure is the cause, and stands above
+        _because(page, diagnosis, findings.bill)
+
+
+def crash_brief(page: Page, crash: Crash | None, cause: str = "") -> None:
+    """The failure and its cause, the beginning of the message, and the figures that count."""
+    if (crash := crash_head(page, crash, cause)) is None:
         return
     for sentence in circumstances(page, crash):
         page.paragraph(sentence, indent=2)
@@ -38,14 +52,8 @@ def crash_brief(page: Page, crash: Crash | None) -> None:
         page.paragraph(page.mark("semicolon").join(shown), indent=2)
 
 
-def why_brief(page: Page, findings: Findings) -> None:
-    """The cause and what leads to it; figures that the bill shows below are not said twice."""
-    diagnosis, bill = findings.diagnosis, findings.bill
-    if diagnosis is None or not is_priced(findings):  # elsewhere the kind of failure is the cause, and stands above
-        return
-    page.heading(page.word("heading_why"))
-    confidence = page.name("confidence", diagnosis.confidence)
-    page.paragraph(page.word("cause", title=diagnosis.title, confidence=confidence), style="bold")
+def _because(page: Page, diagnosis: Diagnosis, bill: Bill | None) -> None:
+    """What leads to the cause; figures that the bill shows below are not said twice."""
     texts = [text for text in (*diagnosis.because, *diagnosis.impossible) if not _is_in_the_bill(text, bill)]
     for sentence in dict.fromkeys(page.say(_without_formulas(text)) for text in texts):
         page.bullet(sentence)
@@ -66,18 +74,27 @@ def _without_formulas(text: Text) -> Text:
 
 
 def bill_brief(page: Page, findings: Findings) -> None:
-    """The run as it was read, then each line of the bill with its size and share, and what is needed and offered."""
+    """The run as it was read, the picture of the card, and what is needed and offered."""
     bill, usable = findings.bill, findings.usable_bytes
     if (findings.plan is None and bill is None) or not is_priced(findings):
         return
     page.heading(page.word("heading_bill"))
     _run_as_read(page, findings)
-    if bill is None:
+    picture = before(page, findings)
+    if bill is None or picture is None:
         no_bill(page, findings)
         return
     page.paragraph(page.word("bill_peak_brief", phase=page.name("peak", bill.phase), assumed=_assumed(page, findings)))
-    bill_table(page, [*_lines(page, bill), *_offer(page, bill, usable, total_bytes(findings))])
+    bar_section(page, picture)
+    page.paragraph(_needs(page, picture, usable))
     verdict(page, bill, usable)
+
+
+def _needs(page: Page, picture: Picture, usable: int | None) -> str:
+    if usable is None:
+        return page.word("bill_needs", need=picture.needed)
+    word = "bill_needs_of_all" if picture.total == usable else "bill_needs_of"
+    return page.word(word, need=picture.needed, usable=usable, total=picture.total)
 
 
 def _run_as_read(page: Page, findings: Findings) -> None:
@@ -99,25 +116,3 @@ def _assumed(page: Page, findings: Findings) -> str:
     if not assumed:
         return ""
     return page.word("run_assumed" if matter else "run_assumed_all", count=len(assumed), matter=matter)
-
-
-def _lines(page: Page, bill: Bill) -> Iterator[tuple[str, ...]]:
-    peak = max(1, total(line.size for line in bill.lines).likely)
-    ordered = sorted(bill.lines, key=lambda line: -line.size.likely)
-    large = [line for line in ordered if line.size.likely >= _SMALL * peak]
-    for line in large:
-        yield page.name("line", line.key), show_bytes(line.size.likely), f"{100 * line.size.likely / peak:.0f} %", ""
-    rest = sum(line.size.likely for line in ordered[len(large) :])
-    if rest:
-        share = 100 * rest / peak
-        yield page.word("bill_other"), show_bytes(rest), f"{share:.0f} %" if share >= 1 else "< 1 %", ""
-
-
-def _offer(page: Page, bill: Bill, usable: int | None, total: int | None) -> Iterator[tuple[str, ...]]:
-    yield from margin(page, bill)
-    yield page.word("bill_needed"), show_bytes(needed_bytes(bill)), "", page.word("bill_needed_brief")
-    if usable is None:
-        return
-    held = 0 if total is None else total - usable
-    reason = page.word("bill_offers_brief", total=total, held=held) if held > _SMALL * usable else ""
-    yield page.word("bill_offers"), show_bytes(usable), "", reason

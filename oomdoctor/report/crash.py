@@ -13,14 +13,17 @@ QUOTED = 600  # characters of the message: the longest of torch's own, with its 
 _FIGURES = ("requested", "free", "allocated", "idle", "own", "allowed", "total", "others")
 
 
-def crash_head(page: Page, crash: Crash | None) -> Crash | None:
-    """The heading and what failed. Returns the failure, if there is one."""
-    page.heading(page.word("heading_crash"))
+def crash_head(page: Page, crash: Crash | None, cause: str = "") -> Crash | None:
+    """The heading and what failed, and the cause, if that is to be said in the same breath. Returns the failure, if
+    there is one."""
+    page.heading(page.word("heading_crash_and_why" if cause else "heading_crash"))
     if crash is None or crash.kind == "not_oom":
         page.signed(page.word("crash_none"), WARN)
         return None
     kind, phase = page.name("kind", crash.kind), page.name("phase", crash.phase)
-    page.signed(page.word("crash_at", kind=kind, phase=phase), BAD if crash.fatal else WARN)
+    said = page.word("crash_at", kind=kind, phase=phase)
+    said = page.word("crash_and_cause", crash=said, cause=cause) if cause else said
+    page.signed(said, BAD if crash.fatal else WARN)
     return crash
 
 
@@ -41,11 +44,16 @@ def why_section(page: Page, diagnosis: Diagnosis | None) -> None:
     if diagnosis is None:
         return
     page.heading(page.word("heading_why"))
-    confidence = page.name("confidence", diagnosis.confidence)
-    page.paragraph(page.word("cause", title=diagnosis.title, confidence=confidence), style="bold")
+    page.paragraph(cause_text(page, diagnosis), style="bold")
     said = dict.fromkeys(page.say(text) for text in (*diagnosis.because, *diagnosis.impossible))
     for sentence in said:
         page.bullet(sentence)
+
+
+def cause_text(page: Page, diagnosis: Diagnosis) -> str:
+    """The cause, and how sure it is."""
+    confidence = page.name("confidence", diagnosis.confidence)
+    return page.word("cause", title=diagnosis.title, confidence=confidence)
 
 
 def circumstances(page: Page, crash: Crash) -> Iterator[str]:

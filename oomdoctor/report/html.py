@@ -7,14 +7,12 @@ from dataclasses import dataclass, field
 from html import escape
 
 from oomdoctor.report.page import BAD, GOOD, SIGNS, WARN, Page
-from oomdoctor.report.picture import OTHERS, REST, Picture
+from oomdoctor.report.picture import Picture, colour_of
 from oomdoctor.texts import plain
 from oomdoctor.units import show_bytes
 
 _WIDTH = 100  # columns that sections may lay their tables out for
 _CLASSES = {"dim": "dim", "bold": "strong", GOOD: "good", BAD: "bad", WARN: "warn"}
-_COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#edc948", "#76b7b2", "#9c755f", "#ff9da7")
-_NEUTRAL = {OTHERS: "#6e7781", REST: "#bab0ac"}
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --paper: #ffffff; --dim: #59636e; --rule: #d1d9e0; --code: #f6f8fa;
   --good: #1a7f37; --bad: #cf222e; --warn: #9a6700; }
@@ -86,9 +84,9 @@ class HtmlPage(Page):
 
     def _legend(self, picture: Picture) -> str:
         entries = [
-            f'<span class="part"><span style="color:{colour}" aria-hidden="true">■</span> {self._safe(part.name)} '
-            f"{show_bytes(part.size)}</span>"
-            for part, colour in zip(picture.parts, _colours(picture), strict=True)
+            f'<span class="part"><span style="color:{colour_of(part.sign)}" aria-hidden="true">■</span> '
+            f"{self._safe(part.name)} {show_bytes(part.size)}</span>"
+            for part in picture.parts
         ]
         left = self.word("picture_free") + f" {show_bytes(picture.free)}" if picture.free else ""
         over = self.word("picture_over", over=picture.over, total=picture.total) if picture.over else ""
@@ -103,16 +101,11 @@ class HtmlPage(Page):
         return escape(self.clean(plain(text)))
 
 
-def _colours(picture: Picture) -> list[str]:
-    """What others hold is dark and the rest light; the lines have colours that the colour-blind tell apart."""
-    return [_NEUTRAL.get(part.sign) or _COLOURS[ord(part.sign) % len(_COLOURS)] for part in picture.parts]
-
-
 def _bar(picture: Picture, scale: int) -> str:
     unit, height = 760 / scale, 44
     at, drawn = 0.0, []
-    for part, colour in zip(picture.parts, _colours(picture), strict=True):
-        width = part.size * unit
+    for part in picture.parts:
+        width, colour = part.size * unit, colour_of(part.sign)
         drawn.append(f'<rect x="{at:.1f}" y="4" width="{width:.1f}" height="{height}" fill="{colour}"/>')
         at += width
     end = picture.total * unit

@@ -38,6 +38,11 @@ class Page:
     def width(self) -> int:
         return max(20, self.console.width)
 
+    @property
+    def colours(self) -> bool:
+        """Whether colours are seen: not under NO_COLOR or --plain, and not in a file."""
+        return not self.console.no_color and self.console.color_system is not None
+
     def word(self, name: str, /, **values: object) -> str:
         """The words `texts/report.NAME` in the page's language."""
         return self.say(Text(f"texts/report.{name}", values))
@@ -115,6 +120,12 @@ class Page:
             right = rest[number] if number < len(rest) else ""
             figures = middle if number == 0 else " " * cells(middle)
             self.line(" " * indent + left + " " * (width - cells(left)) + figures + "  " + right)
+
+    def spans(self, spans: Sequence[tuple[str, str]], indent: int = 0) -> None:
+        """A line of pieces, each a text with its style."""
+        from rich.text import Text as Line
+
+        self.console.print(Line.assemble(" " * indent, *spans), soft_wrap=True, highlight=False)
 
     def line(self, text: str, style: str = "") -> None:
         from rich.text import Text as Line

@@ -11,7 +11,7 @@ from oomdoctor.memory.lines import Bill
 from oomdoctor.remedies.rule import Rule
 from oomdoctor.report.basis import facts_section, notes_section, questions_section, warnings_section
 from oomdoctor.report.bill import bill_of_findings, bill_section, lacking
-from oomdoctor.report.brief import bill_brief, crash_brief, why_brief
+from oomdoctor.report.brief import bill_brief, diagnosis_brief
 from oomdoctor.report.briefplan import plan_brief, questions_brief
 from oomdoctor.report.compared import compared_section
 from oomdoctor.report.crash import crash_section, why_section
@@ -61,9 +61,7 @@ def show(findings: Findings, lang: str, console: Console, full: bool = False) ->
 
 def _brief(page: Page, findings: Findings) -> None:
     case = findings.case
-    if case.crash is not None or findings.plan is None:
-        crash_brief(page, case.crash)
-    why_brief(page, findings)
+    diagnosis_brief(page, findings)
     suggested_lines(page, findings)
     compared_section(page, case)
     bill_brief(page, findings)

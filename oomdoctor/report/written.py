@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from oomdoctor.case import Text
 from oomdoctor.doctor import Findings
-from oomdoctor.memory.lines import Bill
-from oomdoctor.report.bill import is_priced, total_bytes
+from oomdoctor.report import pictures
 from oomdoctor.report.html import HtmlPage
 from oomdoctor.report.markdown import MarkdownPage
 from oomdoctor.report.page import Page
-from oomdoctor.report.picture import Picture, draw, picture_of
+from oomdoctor.report.picture import Picture, draw
 from oomdoctor.report.private import redacted
 from oomdoctor.report.terminal import show_full
 from oomdoctor.texts import render
@@ -29,9 +28,9 @@ def as_markdown(findings: Findings, lang: str, private: bool = True) -> str:
 def as_html(findings: Findings, lang: str, private: bool = True) -> str:
     """One file that needs nothing else. private: names, addresses and keys are replaced."""
     page = HtmlPage(None, lang, clean=redacted if private else str)  # type: ignore[arg-type]  # no screen
-    pictures = _pictures(page, findings)
-    scale = max((picture.width for _, picture in pictures), default=1)
-    for title, picture in pictures:
+    drawn = _pictures(page, findings)
+    scale = max((picture.width for _, picture in drawn), default=1)
+    for title, picture in drawn:
         page.picture(picture, title, scale)
     show_full(page, findings)
     return page.document(_title(lang))
@@ -43,13 +42,9 @@ def _title(lang: str) -> str:
 
 def _pictures(page: Page, findings: Findings) -> list[tuple[str, Picture]]:
     """The run as it is, and after the plan, each with its title; nothing where there is no price or no card."""
-    found: list[tuple[str, Bill | None, int | None]] = [("picture_before", findings.bill, findings.usable_bytes)]
     steps = findings.plan.steps if findings.plan is not None else ()
-    if steps:
-        found.append(("picture_after", steps[-1].bill_after, steps[-1].usable))
-    total, signs = total_bytes(findings), dict[str, str]()
-    return [
-        (page.word(name), picture_of(page, bill, usable, total, signs))
-        for name, bill, usable in found
-        if bill is not None and usable is not None and is_priced(findings)
-    ]
+    found = (
+        ("picture_before", pictures.before(page, findings)),
+        ("picture_after", pictures.after(page, findings, steps)),
+    )
+    return [(page.word(name), picture) for name, picture in found if picture is not None and picture.known]

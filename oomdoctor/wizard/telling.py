@@ -5,7 +5,7 @@ from __future__ import annotations
 from oomdoctor.doctor import Findings
 from oomdoctor.report.basis import facts_section, notes_section
 from oomdoctor.report.bill import bill_of_findings
-from oomdoctor.report.brief import bill_brief, crash_brief, why_brief
+from oomdoctor.report.brief import bill_brief, diagnosis_brief
 from oomdoctor.report.compared import compared_section
 from oomdoctor.report.crash import crash_section, why_section
 from oomdoctor.report.terminal import used_facts
@@ -20,8 +20,7 @@ def tell(talk: Dialogue, findings: Findings) -> None:
         crash_section(talk.page, findings.case.crash)
         why_section(talk.page, findings.diagnosis)
     else:
-        crash_brief(talk.page, findings.case.crash)
-        why_brief(talk.page, findings)
+        diagnosis_brief(talk.page, findings)
     compared_section(talk.page, findings.case)
 
 
