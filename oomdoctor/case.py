@@ -425,6 +425,11 @@ class Refusal(NamedTuple):
     why: str
 
 
+# Where a dialogue about a case stands: nothing is known, facts are asked for, a plan is chosen, its steps are taken, no
+# step is left.
+STAGES = ("opening", "questions", "choice", "steps", "end")
+
+
 class Case(NamedTuple):
     """One patient: what is known, what crashed, what it ran on, what was tried."""
 
@@ -439,6 +444,9 @@ class Case(NamedTuple):
     configs: tuple[tuple[str, str], ...] = ()  # path and kind of each config that was read
     given: tuple[str, ...] = ()  # the configs that were named, as `FILE` or `kind:FILE`
     logs: tuple["Case", ...] = ()  # where several logs of the run were given: each as it was read, this one's last
+    stage: str = STAGES[0]
+    taken: tuple[str, ...] = ()  # rule ids of the steps that were taken, in their order
+    prefer: str | None = None  # whose plan is followed, once it was chosen
 
     def know(self, new: Iterable[Fact]) -> "Case":
         """The same case with more facts."""

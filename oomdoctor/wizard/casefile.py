@@ -9,16 +9,27 @@ from collections.abc import Callable, Iterable, Mapping
 from textwrap import indent
 from typing import Any, NamedTuple, TypeVar
 
-from oomdoctor.case import Case, Crash, Fact, Facts, Text, Unread
+from oomdoctor.case import STAGES, Case, Crash, Fact, Facts, Text, Unread
 from oomdoctor.texts import LANGUAGES, plain, render
 from oomdoctor.units import show_bytes
-from oomdoctor.wizard.checked import crash_of, fact_of, refusal_of, text_of, texts_of, unread_of
+from oomdoctor.wizard.checked import (
+    crash_of,
+    fact_of,
+    preference_of,
+    refusal_of,
+    rules_of,
+    stage_of,
+    text_of,
+    texts_of,
+    unread_of,
+)
 from oomdoctor.wizard.learning import is_learned
 
 _FORMAT = 2  # 1 was JSON, without configs
 _END = "..."  # ends a YAML document; a file without it was cut off
 _DEEPEST = 12  # levels; a case has five
-_OPTIONAL: Mapping[str, Any] = {"answered": {}, "refused": [], "configs": [], "given": [], "unread": [], "folder": None}
+_OPTIONAL: Mapping[str, Any] = {"answered": {}, "refused": [], "configs": [], "given": [], "unread": [], "folder": None,
+                               "stage": STAGES[0], "taken": [], "prefer": None}  # fmt: skip
 
 T = TypeVar("T")
 
@@ -47,6 +58,7 @@ def as_text(case: Case, name: str, digests: Mapping[str, str]) -> str:
         {"format": _FORMAT, "saved": time.strftime("%Y-%m-%d %H:%M:%S %z"), "origin": case.origin},
         {"answered": _answered(case.facts), "unknown_answers": list(case.unknown_answers)},
         {"tried": list(case.tried), "refused": [each._asdict() for each in case.refused]},
+        {"stage": case.stage, "taken": list(case.taken), "prefer": case.prefer},
     ]
     configs = [{"path": path, "kind": kind, "sha256": digests.get(path)} for path, kind in case.configs]
     rest: list[dict[str, Any]] = [
@@ -182,6 +194,9 @@ def _written(content: Any) -> Written:
         unread=_section(content, "unread", lambda read: tuple(unread_of(each) for each in read)),
         configs=tuple((path, kind) for path, kind, _ in configs),
         given=_section(content, "given", texts_of),
+        stage=_section(content, "stage", stage_of),
+        taken=_section(content, "taken", rules_of),
+        prefer=_section(content, "prefer", preference_of),
     )
     digests = {path: digest for path, _, digest in configs if digest is not None}
     return Written(case, digests, _section(content, "folder", text_of))

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from oomdoctor import knowledge
-from oomdoctor.case import SOURCES, Crash, Fact, Holder, Refusal, Text, Unread, Value
+from oomdoctor.case import SOURCES, STAGES, Crash, Fact, Holder, Refusal, Text, Unread, Value
 from oomdoctor.fields import FIELDS, MACHINE, BadValue, parse
+from oomdoctor.plan import PREFERENCES, SHARDED
 from oomdoctor.refusals import WHYS
 from oomdoctor.remedies.keys import DERIVED, KINDS, PHASES
 from oomdoctor.texts import LANGUAGES, render
@@ -102,9 +103,24 @@ def unread_of(content: Mapping[str, Any]) -> Unread:
     return Unread(key, source, why if isinstance(why, Text) else Text("texts/saved.not_understood"))
 
 
+def stage_of(content: Any) -> str:
+    """One of STAGES. Raises ValueError for anything else."""
+    return str(_demand(content, lambda stage: stage in STAGES))
+
+
+def preference_of(content: Any) -> str | None:
+    """Whose plan is followed, None where none was chosen. Raises ValueError for one that there is not."""
+    return _demand(content, lambda name: name is None or name in (*PREFERENCES, SHARDED))  # type: ignore[no-any-return]
+
+
 def texts_of(content: Any) -> tuple[str, ...]:
     """A list of texts. Raises ValueError where it is none."""
     return tuple(_demand(part, is_text) for part in _demand(content, _is_list))
+
+
+def rules_of(content: Any) -> tuple[str, ...]:
+    """Ids of remedies; those that there are no more are left out. Raises ValueError where it is no list of texts."""
+    return tuple(name for name in texts_of(content) if name in knowledge.load("fixes"))
 
 
 def text_of(content: Any) -> str | None:

@@ -41,13 +41,25 @@ class Dialogue:
     forget: Callable[[], None] = lambda: None
     ask_plan: bool = True
     full: bool = False
-    prefer: str | None = None
     done: list[tuple[Step, Case]] = field(default_factory=list)
     closed: bool = False
 
     @property
     def page(self) -> Page:
         return Page(self.port.console, self.lang, brief=not self.full)
+
+    @property
+    def prefer(self) -> str | None:
+        """Whose plan the person chose to follow; None where none is chosen, or `--prefer` has decided."""
+        return self.case.prefer if self.ask_plan else None
+
+    def stands_at(self, *stages: str) -> bool:
+        """Whether the dialogue is as far as one of STAGES."""
+        return self.case.stage in stages
+
+    def go_to(self, stage: str) -> None:
+        """From here an interrupted dialogue goes on."""
+        self.case = self.case._replace(stage=stage)
 
     def word(self, name: str, /, **values: Any) -> str:
         """The words `texts/wizard.NAME`."""
@@ -66,12 +78,24 @@ class Dialogue:
         words = " ".join(part for part in (self.page.say(error.message), self.page.say(error.hint)) if part)
         self.page.signed(f"{error.reference}{self.page.mark('colon')}{words}", WARN)
 
-    def keep(self) -> None:
-        """Save the case and print the way back to it. Of a case that is closed, nothing is left to take up."""
+    def keep(self, first: str = "") -> None:
+        """Save the case, then print a sentence and the way back to it: where the window was closed, nothing can be
+        printed. Of a case that is closed, nothing is left to take up."""
+        path, trouble = self._saved()
+        if first:
+            self.page.line("")
+            self.page.paragraph(first)
+        if path is not None:
+            self.page.paragraph(self.word("saved", path=path))
+        if trouble is not None:
+            self.page.signed(self.word("not_saved", reason=self.page.say(trouble.message)), WARN)
+
+    def _saved(self) -> tuple[str | None, UserError | None]:
+        """The path of the case that is kept now, or why it is not."""
         if self.closed:
             self.forget()
-            return
+            return None, None
         try:
-            self.page.paragraph(self.word("saved", path=self.save(self.case)))
+            return self.save(self.case), None
         except UserError as error:
-            self.page.signed(self.word("not_saved", reason=self.page.say(error.message)), WARN)
+            return None, error

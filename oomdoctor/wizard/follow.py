@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from oomdoctor.case import Case
 from oomdoctor.doctor import Findings
 from oomdoctor.plan import Plan, Step
+from oomdoctor.remedies.rules import rule
 from oomdoctor.report.changes import changes_in_short
 from oomdoctor.report.now import now_section
 from oomdoctor.report.others import differ, plan_words
@@ -27,24 +28,26 @@ if TYPE_CHECKING:
 def choose_plan(talk: Dialogue, findings: Findings) -> Findings:
     """Ask which plan to follow, where they differ and `--prefer` has not decided."""
     plan = findings.plan
-    if not talk.ask_plan or plan is None or not differ(plan, findings.alternatives):
+    if not talk.ask_plan or talk.prefer is not None or plan is None or not differ(plan, findings.alternatives):
         return findings
     plans = _different([plan, *findings.alternatives])
     choices = [Choice(one.prefer, talk.word(f"prefer_{one.prefer}", **plan_words(talk.page, one))) for one in plans]
     talk.page.line("")
-    talk.prefer = talk.port.select(talk.word("prefer"), choices, plan.prefer)
-    return findings if talk.prefer == plan.prefer else talk.examine(talk.case, talk.prefer)
+    chosen = talk.port.select(talk.word("prefer"), choices, plan.prefer)
+    talk.case = talk.case._replace(prefer=chosen)
+    return findings if chosen == plan.prefer else talk.examine(talk.case, chosen)
 
 
 def follow(talk: Dialogue, findings: Findings) -> Findings | None:
     """Walk the steps. A new failure starts a new plan; None where the run works now."""
-    while findings.plan is not None and findings.plan.steps:
-        outcome = _follow_plan(talk, findings, findings.plan)
+    while findings.plan is not None and (findings.plan.steps or talk.stands_at("end")):
+        outcome = _out_of_steps(talk) if talk.stands_at("end") else _follow_plan(talk, findings, findings.plan)
         if not isinstance(outcome, Findings):
             talk.closed = outcome == "runs"
             _summary(talk, findings)
             return None if talk.closed else findings
         findings = outcome
+        talk.go_to("steps")
         tell_bill(talk, findings)
     now_section(talk.page, findings, full=talk.full)
     _summary(talk, findings)
@@ -63,6 +66,7 @@ def _follow_plan(talk: Dialogue, findings: Findings, plan: Plan) -> Findings | s
         outcome = _take(talk, findings._replace(usable_bytes=usable), step, last=number == len(plan.steps))
         if outcome not in ("same", "next"):
             return outcome
+    talk.go_to("end")
     return _out_of_steps(talk)
 
 
@@ -79,18 +83,18 @@ def _patches(talk: Dialogue, findings: Findings) -> dict[int, StepPatch]:
 def _take(talk: Dialogue, findings: Findings, step: Step, last: bool) -> Findings | str:
     """What came of a step: runs | same | next | stop, or the findings of a new failure.
 
-    An error that is no memory failure is mended first; then the same is asked again.
+    An error that is no memory failure is mended first; then the same is asked again. Until that is over the step does
+    not count as taken: whoever is interrupted here stands here again.
     """
-    before, answer = talk.case, _does_it_run(talk, step, last)
-    if answer != "stop":
+    answer, new = _does_it_run(talk, step, last), None
+    made = answer != "stop"
+    while answer == "another" and new is None:
+        new = _another_error(talk, step)
+        answer = answer if new is not None else _does_it_run(talk, step, last)
+    if made:
         talk.done.append((step, findings.case))
-    while answer != "stop":
-        talk.case = learning.changed(before, findings, step, failed_again=answer == "same")
-        new = _another_error(talk, step) if answer == "another" else None
-        if answer != "another" or new is not None:
-            return new or answer
-        answer = _does_it_run(talk, step, last)
-    return answer
+        talk.case = learning.changed(talk.case, findings, step, failed_again=answer == "same")
+    return answer if new is None else _relapse(talk, new)
 
 
 def _does_it_run(talk: Dialogue, step: Step, last: bool) -> str:
@@ -102,11 +106,11 @@ def _does_it_run(talk: Dialogue, step: Step, last: bool) -> str:
     return str(talk.port.select(words, choices, "runs" if enough else "next"))
 
 
-def _another_error(talk: Dialogue, step: Step) -> Findings | None:
-    """Read the new error: findings where memory failed again, else what this step is known to cause."""
+def _another_error(talk: Dialogue, step: Step) -> Case | None:
+    """Read the new error: its case where memory failed again; else say what this step is known to cause."""
     found = read_paste(talk)
     if found is not None and is_failure(found):
-        return _relapse(talk, found)
+        return found
     known = step.rule.afterwards
     talk.page.paragraph(talk.word("other_error" if known else "other_error_unknown"))
     for text in known:
@@ -158,7 +162,9 @@ def _summary(talk: Dialogue, findings: Findings) -> None:
     """What was changed, the run card of it, and, unless the run works now, where the case is kept."""
     talk.page.line("")
     changed = "done" if talk.closed else "so_far"
-    talk.page.paragraph(talk.word(changed if talk.done else "done_nothing"), style="bold")
+    talk.page.paragraph(talk.word(changed if talk.case.taken or talk.done else "done_nothing"), style="bold")
+    for name in talk.case.taken[: len(talk.case.taken) - len(talk.done)]:  # before it was interrupted
+        talk.page.bullet(talk.page.say(rule(name).title))
     for step, case in talk.done:
         talk.page.bullet(talk.page.say(step.rule.title))
         changes_in_short(talk.page, step, talk.case.facts.values(), 4, case)

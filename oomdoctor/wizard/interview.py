@@ -19,7 +19,7 @@ def first_findings(talk: Dialogue) -> Findings:
     """
     while True:
         try:
-            return talk.examine(talk.case)
+            return talk.examine(talk.case, talk.prefer)
         except UserError as error:
             talk.refuse(error)
             question = question_of("gpus.name" if error.message.path.startswith("texts/gpu.") else "model")

@@ -35,6 +35,7 @@ def changed(case: Case, findings: Findings, step: Step, failed_again: bool) -> C
     further = _GOES_FURTHER in step.rule.change.values()
     return case.know(facts)._replace(
         tried=case.tried if further else (*case.tried, step.rule.id),
+        taken=(*case.taken, step.rule.id),
         crash=None if case.crash is None else _outdated(case.crash),
     )
 

@@ -10,6 +10,8 @@ from oomdoctor.report.page import WARN
 from oomdoctor.wizard.dialogue import Dialogue
 from oomdoctor.wizard.ports import Choice
 
+_BACK = ("", "<")  # typed in place of a path
+
 
 def start(talk: Dialogue) -> None:
     """Ask how to begin, again until a log holds a failure."""
@@ -41,10 +43,10 @@ def is_failure(case: Case) -> bool:
 
 def _read_path(talk: Dialogue) -> Case | None:
     def trouble(path: str) -> str | None:
-        return None if os.path.exists(os.path.expanduser(path)) else talk.word("bad_path")
+        return None if path in _BACK or os.path.exists(os.path.expanduser(path)) else talk.word("bad_path")
 
-    path = talk.port.text(talk.word("path"), validate=trouble)
-    return talk.careful(lambda: talk.read_log(os.path.expanduser(path)))
+    path = talk.port.text(talk.word("path"), validate=trouble, hint=talk.word("path_hint"))
+    return None if path in _BACK else talk.careful(lambda: talk.read_log(os.path.expanduser(path)))
 
 
 def _read_text(text: str, read_log: Callable[[str], Case]) -> Case:

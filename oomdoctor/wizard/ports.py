@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from oomdoctor.case import Text
+from oomdoctor.report.page import SIGNS, WARN, Page
 from oomdoctor.report.wrap import wrap
 from oomdoctor.texts import plain, render
 
@@ -105,37 +106,53 @@ class QuestionaryPort:
 
         shown = [questionary.Choice(self._lines(choice), value=str(place)) for place, choice in enumerate(choices)]
         ready = (line for line, choice in zip(shown, choices, strict=True) if choice.value == default)
+        self._ask(message)
         question = questionary.select(
-            plain(message),
+            "",
             choices=shown,
             default=next(ready, None),
+            qmark="",
             instruction=_word("instruction", self.lang),
             pointer=">",
             style=self._style(),
         )
-        question.application.erase_when_done = True  # it would cut off a long answer where it repeats it
+        screen: Any = question.application
+        screen.erase_when_done = True  # it would cut off a long answer where it repeats it
+        screen.key_bindings.add("c-d")(lambda event: event.app.exit(exception=EOFError))
+        screen.before_render += lambda _: self._fit(shown, choices)
         chosen = choices[int(question.unsafe_ask())]
-        _print(self.console, f"? {message} {chosen.label}")
+        self._ask(chosen.label, sign=" > ")
         return chosen.value
 
     def text(self, message: str, default: str = "", validate: Validate | None = None, hint: str = "") -> str:
         import questionary
 
-        def valid(answer: str) -> bool | str:
-            return (validate(answer.strip() or default) if validate else None) or True
-
-        if hint:
-            _print(self.console, f"  {hint}")
-        question = questionary.text(plain(message), default=default, validate=valid, style=self._style())
-        return str(question.unsafe_ask()).strip() or default
+        self._ask(message + (f" ({hint})" if hint else ""))
+        written = default
+        while True:
+            question = questionary.text("", default=written, qmark=" >", style=self._style())
+            written = str(question.unsafe_ask()).strip() or default
+            trouble = validate(written) if validate else None
+            if trouble is None:
+                return written
+            self._ask(trouble, sign=f"{SIGNS[WARN]} ")
 
     def paste(self, message: str) -> str:
         _print(self.console, message)
         return _read_lines(input)
 
+    def _ask(self, words: str, sign: str = "? ") -> None:
+        """A question, an answer, or what is wrong with one. questionary would break its lines within a word."""
+        Page(self.console, self.lang).paragraph(plain(words), first=sign)
+
+    def _fit(self, shown: Sequence[Any], choices: Sequence[Choice]) -> None:
+        """The choices in the width that the window has now."""
+        for line, choice in zip(shown, choices, strict=True):
+            line.title = self._lines(choice)
+
     def _lines(self, choice: Choice) -> str:
         """The words of a choice in lines that fit: questionary cuts off what is longer than the screen."""
-        return f"\n{' ' * _HANG}".join(wrap(plain(choice.label), max(20, self.console.width - _HANG - 1)))
+        return f"\n{' ' * _HANG}".join(wrap(plain(choice.label), max(12, self.console.width - _HANG - 1)))
 
     def _style(self) -> Any:
         """questionary honours neither NO_COLOR nor TERM=dumb; this style has no colours."""
@@ -199,8 +216,6 @@ def _read_lines(read: Callable[[str], str]) -> str:
 
 
 def _print(console: Console, words: str) -> None:
-    from oomdoctor.report.page import Page
-
     page = Page(console, "en")
     indent = len(words) - len(words.lstrip(" "))
     page.paragraph(plain(words.strip()), indent=indent)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from oomdoctor.case import Case
 from oomdoctor.doctor import Findings
 from oomdoctor.wizard.dialogue import Dialogue, Examine
+from oomdoctor.wizard.endings import taken_as_ctrl_c
 from oomdoctor.wizard.exact import offer_simulation
 from oomdoctor.wizard.follow import choose_plan, follow
 from oomdoctor.wizard.interview import first_findings, interview
@@ -40,11 +41,10 @@ def walk(  # noqa: PLR0913 - the door of the dialogue: what it may do is handed 
     """
     talk = Dialogue(case, port, lang, examine, read_log, save, forget, ask_plan, full)
     try:
-        return _run(talk)
+        with taken_as_ctrl_c():
+            return _run(talk)
     except (KeyboardInterrupt, EOFError):
-        talk.page.line("")
-        talk.page.paragraph(talk.word("interrupted"))
-        talk.keep()
+        talk.keep(talk.word("interrupted"))
         raise Interrupted from None
     except Exception:
         talk.keep()  # neither bad input nor a fault of ours may cost the person their answers
@@ -52,10 +52,18 @@ def walk(  # noqa: PLR0913 - the door of the dialogue: what it may do is handed 
 
 
 def _run(talk: Dialogue) -> Findings | None:
-    if talk.case.origin is None and talk.case.crash is None and not talk.case.facts.won:
-        start(talk)
+    """From where the case stands; what is behind it is not asked again."""
+    if talk.stands_at("opening"):
+        if talk.case.origin is None and talk.case.crash is None and not talk.case.facts.won:
+            start(talk)
+        talk.go_to("questions")
     findings = first_findings(talk)
     tell(talk, findings)
-    findings = interview(talk, findings)
+    if talk.stands_at("questions"):
+        findings = interview(talk, findings)
+        talk.go_to("choice")
     tell_bill(talk, findings)
-    return follow(talk, offer_simulation(talk, choose_plan(talk, findings)))
+    if talk.stands_at("choice"):
+        findings = offer_simulation(talk, choose_plan(talk, findings))
+        talk.go_to("steps")
+    return follow(talk, findings)
