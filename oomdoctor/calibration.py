@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from oomdoctor.case import Crash, Text, Value
+from oomdoctor.case import Crash, Fact, Text, Value
 from oomdoctor.diagnosis import GPU_KINDS, allocated_at, idle_bytes
-from oomdoctor.memory.lines import MOVING, Bill, Line, Range
+from oomdoctor.memory.lines import MOVING, Bill, Line, Range, replaced
 from oomdoctor.memory.room import needed_bytes
-from oomdoctor.units import GIB
+from oomdoctor.units import GIB, MIB
+
+OUTSIDE = "measured.outside_gib"  # what the process holds outside of torch; it stays when the run is changed
+_LEAST_CONTEXT = 100 * MIB
 
 
 def measured_share(bill: Bill, settings: Mapping[str, Value]) -> float:
@@ -21,6 +24,27 @@ def measured_share(bill: Bill, settings: Mapping[str, Value]) -> float:
     if line is None or line.size.likely >= 0 or not moving:
         return 1.0
     return max(0.0, 1 + line.size.likely / moving)
+
+
+def outside_of_torch(crash: Crash) -> Fact | None:
+    """What the process held outside of torch at the crash, in GiB: the message's figure for it, less what torch had
+    reserved. None where the message does not tell, or tells less than any CUDA context takes (in some containers)."""
+    own, allocated, idle = crash.own_process_bytes, crash.allocated_bytes, idle_bytes(crash)
+    if own is None or allocated is None or idle is None or own - allocated - idle < _LEAST_CONTEXT:
+        return None
+    reason = Text("texts/bill.outside_of_torch", {"own": own, "reserved": allocated + idle})
+    return Fact(OUTSIDE, round((own - allocated - idle) / GIB, 4), f"log:{crash.line}", reason)
+
+
+def with_context(bill: Bill, outside: Fact | None) -> Bill:
+    """The bill with the CUDA context as it was measured. Where cards talk to each other NCCL's buffers may still
+    have been to come, so that the estimate stands."""
+    if outside is None or bill.line("nccl"):
+        return bill
+    held = round(float(str(outside.value)) * GIB)
+    formula = outside.reason if isinstance(outside.reason, Text) else Text("texts/bill.measured", {"size": held})
+    seen = "source_crash" if outside.source.partition(":")[0] == "log" else "source_figure"
+    return replaced(bill, Line("context", Range(held, held, held), formula, Text(f"texts/bill.{seen}")))
 
 
 def unexplained(bill: Bill, usable: int | None, crash: Crash | None, settings: Mapping[str, Value]) -> Line | None:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from oomdoctor import inference, machines, refusals, remarks
+from oomdoctor import calibration, inference, machines, refusals, remarks
 from oomdoctor.case import SOURCES, Architecture, Case, Crash, Fact, Facts, Machine, Run, Text, UserError, Value
 from oomdoctor.diagnosis import Diagnosis, Evidence, diagnose
 from oomdoctor.ladder import make_plan, make_plans, with_edits
@@ -93,7 +93,8 @@ def _case_of(reading: LogReading, path: str) -> Case:
     if crash is None:
         return case.know(facts_of(reading.lines))
     said = [*facts_of(reading.lines, crash.line), *facts_over_time(reading.lines, crash)]
-    return case.know([*machines.facts_of_crash(crash), *said])
+    outside = calibration.outside_of_torch(crash)
+    return case.know([*machines.facts_of_crash(crash), *said, *([outside] if outside else [])])
 
 
 def read_card(path: str) -> Case:

@@ -137,6 +137,7 @@ FIELDS: Mapping[str, Field] = {
     "gpus.compute_capability": _NUMBER,
     "measured.allocated_gib": _NUMBER,
     "measured.reserved_gib": _NUMBER,
+    "measured.outside_gib": _NUMBER,
     "measured.phase": _TEXT,
 }
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from oomdoctor import calibration, inference, machines
-from oomdoctor.case import Architecture, Case, Facts, Run, Value
+from oomdoctor.case import Architecture, Case, Fact, Facts, Run, Value
 from oomdoctor.diagnosis import GPU_KINDS, foreign_bytes, request_fits
 from oomdoctor.fields import run_of
 from oomdoctor.memory.bill import DERIVED, NEEDED, READ, Missing, bill_of, resting_weights
@@ -56,10 +56,12 @@ def _what_counts(settings: Settings) -> tuple[object, ...]:
 
 
 class Correction(NamedTuple):
-    """How the bill is brought to agree with what was measured: a share of what moves, and a line on top."""
+    """How the bill is brought to agree with what was measured: a share of what moves, a line on top, and what lies
+    outside of torch."""
 
     share: float = 1.0
     line: Line | None = None
+    outside: Fact | None = None
 
 
 def bill_under(case: Case, settings: Settings, architecture: Architecture | None) -> Bill | None:
@@ -87,6 +89,7 @@ def weights_under(facts: Facts, architecture: Architecture | None) -> inference.
 def _corrected(bill: Bill | None, correction: Correction, case: Case, settings: Settings) -> Bill | None:
     if bill is None:
         return None
+    bill = calibration.with_context(bill, correction.outside)
     bill = bill if correction.share == 1 else scaled(bill, correction.share)
     line = machines.left_unexplained(correction.line, case.crash, settings)
     return bill if line is None else with_line(bill, line)
@@ -104,8 +107,10 @@ def _correction(case: Case, settings: Settings, bill: Bill | None) -> Correction
     if bill is None:
         return Correction()
     at_crash = {**settings, "machine.own_leftover_bytes": 0}  # what is left of the crashed run was the run itself
+    outside = case.facts.won.get(calibration.OUTSIDE)
+    bill = calibration.with_context(bill, outside)
     line = calibration.unexplained(bill, machines.usable_bytes(at_crash), case.crash, settings)
-    return Correction(calibration.measured_share(bill, settings), line)
+    return Correction(calibration.measured_share(bill, settings), line, outside)
 
 
 def is_priced(case: Case) -> bool:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from oomdoctor import doctor, inference
+from oomdoctor import calibration, doctor, inference
 from oomdoctor.case import Case, Crash, Fact, Facts
 from oomdoctor.doctor import Findings
 from oomdoctor.texts import render
@@ -163,6 +163,23 @@ def test_a_card_without_a_name_can_do_what_all_of_its_size_can(facts: dict[str, 
 def test_a_card_of_another_maker_has_no_compute_capability() -> None:
     facts = Facts().add([Fact("gpus.memory_mib", 81050, "log:3"), Fact("mixed_precision", "bf16", "log:1")])
     assert inference.capability(facts, _crash()._replace(kind="hip_oom")) == []
+
+
+def test_what_lies_outside_of_torch_is_what_the_message_shows() -> None:
+    """23 GiB of the process - (22.38 GiB allocated + 100 MiB idle) = 0.5223 GiB: the CUDA context."""
+    crash = _crash(reserved_unallocated_bytes=100 * MIB)
+    fact = calibration.outside_of_torch(crash)
+    assert fact is not None and fact.value == 0.5223
+    case = Case(crash=crash).know([*(Fact(key, value, "set") for key, value in RUN.items()), fact])
+    bill = doctor.examine(case).bill
+    assert bill is not None and bill.line("context") == round(0.5223 * GIB)
+    assert sum(line.size.likely for line in bill.lines) == bill.device.likely
+
+
+@pytest.mark.parametrize("own", [None, 0, 22 * GIB])
+def test_a_message_that_cannot_know_its_process_says_nothing_of_the_context(own: int | None) -> None:
+    """Containers may show 0 bytes or less than torch itself has in use."""
+    assert calibration.outside_of_torch(_crash(own_process_bytes=own, reserved_unallocated_bytes=0)) is None
 
 
 def test_a_count_of_trained_parameters_gives_rank_and_targets() -> None:

@@ -110,6 +110,18 @@ def with_line(bill: Bill, line: Line) -> Bill:
     )
 
 
+def replaced(bill: Bill, line: Line) -> Bill:
+    """The bill with a line in place of its own of that key, for what lies outside of torch: only the device's figure
+    moves."""
+    old = next(each.size for each in bill.lines if each.key == line.key)
+    phases = tuple(
+        PhaseBill(phase.phase, tuple(line if each.key == line.key else each for each in phase.lines))
+        for phase in bill.phases
+    )
+    device = Range(*(was - less + more for was, less, more in zip(bill.device, old, line.size, strict=True)))
+    return bill._replace(phases=phases, device=device)
+
+
 def total(sizes: Iterable[Range]) -> Range:
     """The sum of ranges, end by end."""
     low = likely = high = 0
