@@ -338,7 +338,8 @@ class Holder(NamedTuple):
     """A process that holds GPU memory, as NVML or a crash message names it.
 
     what: desktop | own (this user's leftover) | other | self (the crashed program) | sibling (another rank) | unknown.
-    bytes is None where NVML gives no figure (WSL, permission).
+    bytes is None where NVML gives no figure (WSL, permission). program: its kind, an id of rules/processes. script:
+    what Python runs in it. started: seconds since 1970. parent: the process that started it.
     """
 
     pid: int
@@ -346,6 +347,10 @@ class Holder(NamedTuple):
     name: str | None = None
     what: str = "unknown"
     user: str | None = None
+    program: str | None = None
+    script: str | None = None
+    started: float | None = None
+    parent: int | None = None
 
 
 class Gpu(NamedTuple):

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from oomdoctor import calibration, inference, machines, refusals, remarks
+from oomdoctor import calibration, held, inference, machines, refusals, remarks
 from oomdoctor.case import SOURCES, Architecture, Case, Crash, Fact, Facts, Machine, Run, Text, UserError, Value
 from oomdoctor.diagnosis import Diagnosis, Evidence, diagnose
 from oomdoctor.ladder import make_plan, make_plans, with_edits
@@ -156,15 +156,25 @@ def examine(case: Case, live: Machine | None = None, prefer: str = "ladder", wit
     bill, usable = pricing.bill(settings), pricing.usable(settings)
     findings = Findings(
         case=case,
-        diagnosis=diagnose(_evidence(case, settings, architecture, bill, usable)),
+        diagnosis=diagnose(_evidence(case, settings, architecture, bill, _usable_at_crash(settings, pricing))),
         bill=bill,
         missing=missing_keys(settings, architecture) if is_priced(case) else (),
         usable_bytes=usable,
-        notes=(*notes, *remarks.of_the_model(case.facts, architecture), *remarks.not_understood(case)),
+        notes=(
+            *notes,
+            *held.notes(case, live, bill, settings, pricing.usable),
+            *remarks.of_the_model(case.facts, architecture),
+            *remarks.not_understood(case),
+        ),
         suggested=_suggested(case) if architecture is None and is_priced(case) else (),
         warnings=_warnings(case, {**pricing.circumstances, **settings}) if case.crash is None else (),
     )
     return _planned(findings, settings, pricing, prefer) if with_plan else findings
+
+
+def _usable_at_crash(settings: Settings, pricing: Pricing) -> int | None:
+    """What the card offered then: what is left of the crashed run now was the run itself."""
+    return pricing.usable({**settings, "machine.own_leftover_bytes": 0})
 
 
 class SetOut(NamedTuple):
@@ -236,6 +246,7 @@ def _suggested(case: Case) -> tuple[Suggestion, ...]:
 def _completed(case: Case, live: Machine | None) -> tuple[Case, Architecture | None, tuple[Text, ...]]:
     """The case with its machine settled and with what is assumed where nothing is known, and the shape of its model."""
     case, notes = machines.settled(case.know(inference.model_by_size(case.facts)), live)
+    case = case._replace(machine=held.with_ranks(case))
     case = case.know([*_versions(case), *inference.capability(case.facts, case.crash)])
     circumstances = circumstances_of(case)
     facts = assumptions(case.facts, circumstances)

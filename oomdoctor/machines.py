@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from oomdoctor.case import SOURCES, Case, Crash, Fact, Gpu, Machine, Text, UserError, Value
 from oomdoctor.diagnosis import UNLISTED_DESKTOP, foreign_bytes, fragmentation_of, idle_bytes, unlisted_bytes
@@ -40,7 +40,7 @@ def settled(case: Case, live: Machine | None) -> tuple[Case, tuple[Text, ...]]:
     case = case.know(_catalogued(case))
     if live is None or not live.gpus:
         return case, live.notes if live else ()
-    seen = [gpu for gpu in live.gpus if gpu.visible and gpu.total_bytes]
+    seen = sorted((gpu for gpu in live.gpus if gpu.visible and gpu.total_bytes), key=_crashed_first(case.crash))
     named = case.facts.get("gpus.name") or case.facts.get("gpus.memory_mib")
     if not named:
         return _from_live(case, live, seen), live.notes
@@ -49,6 +49,16 @@ def settled(case: Case, live: Machine | None) -> tuple[Case, tuple[Text, ...]]:
         return case._replace(machine=live._replace(gpus=tuple(same), source="nvml")), live.notes
     aside = Text("texts/doctor.live_card_left_aside", {"names": [gpu.name or "?" for gpu in live.gpus]})
     return case, (*live.notes, aside)
+
+
+def _crashed_first(crash: Crash | None) -> Callable[[Gpu], tuple[bool, int]]:
+    """An order of cards: the one that the crash names, then by CUDA's number, which is what a program takes."""
+
+    def place(gpu: Gpu) -> tuple[bool, int]:
+        number = gpu.index if gpu.cuda_index is None else gpu.cuda_index
+        return crash is not None and crash.gpu_index != number, number
+
+    return place
 
 
 def _catalogued(case: Case) -> list[Fact]:
@@ -91,7 +101,8 @@ def _from_live(case: Case, live: Machine, seen: list[Gpu]) -> Case:
         facts.append(Fact("gpus.compute_capability", gpu.compute_capability, "nvml"))
     if live.host_ram_bytes:
         facts.append(Fact("host_ram_gib", round(live.host_ram_bytes / GIB, 1), "nvml"))
-    return case.know(facts)._replace(machine=live)
+    hidden = tuple(gpu for gpu in live.gpus if gpu not in seen)
+    return case.know(facts)._replace(machine=live._replace(gpus=(*seen, *hidden)))
 
 
 def _is_the_card(gpu: Gpu, case: Case) -> bool:
@@ -158,11 +169,31 @@ def _held_now(gpu: Gpu | None) -> dict[str, Value]:
     """What NVML shows on the card, nothing where it was not read."""
     if gpu is None:
         return {}
-    held = {"machine.foreign_bytes": "other", "machine.own_leftover_bytes": "own"}
-    found: dict[str, Value] = {
-        key: sum(holder.bytes or 0 for holder in gpu.holders if holder.what == what) for key, what in held.items()
+    desktop, foreign = gpu.desktop_bytes or 0, 0
+    if _lists_nobody(gpu):
+        foreign = _unlisted_now(gpu)
+    elif gpu.desktop_bytes is None:
+        desktop = _unlisted_now(gpu)
+    return {
+        "machine.foreign_bytes": foreign + _sum_of(gpu, ("other", "unknown")),
+        "machine.own_leftover_bytes": _sum_of(gpu, ("own",)),
+        "machine.desktop_bytes": desktop,
     }
-    return {**found, "machine.desktop_bytes": gpu.desktop_bytes or 0}
+
+
+def _sum_of(gpu: Gpu, whats: tuple[str, ...]) -> int:
+    return sum(holder.bytes or 0 for holder in gpu.holders if holder.what in whats)
+
+
+def _lists_nobody(gpu: Gpu) -> bool:
+    """Whether the driver does not say who is on the card. Where it says who, but not how much each holds, as on Windows
+    and in WSL, that is the desktop for the most part."""
+    return gpu.trouble is not None and gpu.trouble.path == "texts/gpu.no_process_list"
+
+
+def _unlisted_now(gpu: Gpu) -> int:
+    """Bytes in use that no process is said to hold."""
+    return max(0, (gpu.used_bytes or 0) - sum(holder.bytes or 0 for holder in gpu.holders))
 
 
 def _desktop_at_crash(crash: Crash | None) -> dict[str, Value]:

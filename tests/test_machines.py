@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from oomdoctor import machines
-from oomdoctor.case import Case, Crash, Fact, Gpu, Holder, Machine, UserError
+from oomdoctor.case import Case, Crash, Fact, Gpu, Holder, Machine, Text, UserError
 from oomdoctor.units import GIB, MIB
 
 RTX_3090 = Gpu(
@@ -104,3 +104,30 @@ def test_what_nobody_knows_is_unknown_not_zero() -> None:
     assert machines.usable_bytes({}) is None
     case, _ = machines.settled(_case(), Machine())
     assert "machine.total_bytes" not in machines.settings_of(case)
+
+
+def test_what_the_driver_does_not_put_down_to_anybody_is_not_to_be_had_either() -> None:
+    """In a container nobody is known; in WSL and on Windows no process has a figure; old drivers list nobody."""
+    alone = RTX_3090._replace(desktop_bytes=0, holders=(Holder(300, 2 * GIB, None, "unknown"),), used_bytes=2 * GIB)
+    wsl = RTX_3090._replace(desktop_bytes=None, holders=(Holder(5, None, None, "unknown"),), used_bytes=1500 * MIB)
+    nobody = RTX_3090._replace(
+        desktop_bytes=None, holders=(), used_bytes=900 * MIB, trouble=Text("texts/gpu.no_process_list", {"index": 0})
+    )
+    for gpu, key, size in (
+        (alone, "machine.foreign_bytes", 2 * GIB),
+        (wsl, "machine.desktop_bytes", 1500 * MIB),
+        (nobody, "machine.foreign_bytes", 900 * MIB),
+    ):
+        settings = machines.settings_of(machines.settled(_case(), _live(gpu))[0])
+        assert settings[key] == size
+        assert machines.usable_bytes(settings) == (24576 - 320) * MIB - size
+
+
+def test_of_cards_alike_the_one_counts_that_the_crash_names_and_else_cudas_first() -> None:
+    """CUDA_VISIBLE_DEVICES=1,0 turns the numbers round."""
+    first = RTX_3090._replace(cuda_index=1)
+    second = RTX_3090._replace(index=1, cuda_index=0, holders=(), desktop_bytes=0)
+    for index, gpu in ((None, 1), (0, 1), (1, 0)):
+        crash = _crash(23.57, gpu_index=index) if index is not None else None
+        case, _ = machines.settled(_case(crash), _live(first, second))
+        assert case.machine.gpu is not None and case.machine.gpu.index == gpu

@@ -54,6 +54,7 @@ ALL = [
         "preflight",
         "claims",
         "abilities",
+        "processes",
     )
     for found in _bilingual(dict(knowledge.load(section)), section)
 ]

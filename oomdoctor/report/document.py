@@ -215,7 +215,8 @@ def _gpu(gpu: Gpu, lang: str) -> Document:
 
 
 def _holder(holder: Holder) -> Document:
-    return {name: getattr(holder, name) for name in ("pid", "bytes", "name", "what", "user")}
+    known = {name: getattr(holder, name) for name in ("pid", "bytes", "name", "what", "user", "program", "script")}
+    return {**known, "started": None if holder.started is None else int(holder.started)}
 
 
 def _plan(plan: Plan | None, diagnosis: Diagnosis | None, lang: str) -> Document | None:

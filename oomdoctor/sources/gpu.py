@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from oomdoctor.case import Gpu, Machine, Text
-from oomdoctor.sources import processes
+from oomdoctor.sources import procfs
 from oomdoctor.sources.cards import Card, find_card
 from oomdoctor.sources.nvml import Reading, library_trouble, read_card
 from oomdoctor.sources.visible import order_matters, visible_uuids
@@ -78,7 +78,8 @@ def _numbered(readings: Sequence[Reading], environ: Mapping[str, str]) -> tuple[
 def _under_wsl(gpu: Gpu) -> Gpu:
     """NVML in WSL does not see what Windows holds of the card, its desktop above all; a note says so."""
     said = gpu.trouble is not None and gpu.trouble.path in _SAID_BY_WSL
-    return gpu._replace(desktop_bytes=None, trouble=None if said else gpu.trouble)
+    holders = tuple(holder._replace(program=None) for holder in gpu.holders)  # their numbers are Windows' own
+    return gpu._replace(desktop_bytes=None, holders=holders, trouble=None if said else gpu.trouble)
 
 
 def _notes(readings: Sequence[Reading], gpus: Sequence[Gpu], environ: Mapping[str, str]) -> Iterator[Text]:
@@ -98,10 +99,7 @@ def _notes_on_processes(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> Iter
         yield Text("texts/gpu.wsl")
         return
     holders = [holder for gpu in gpus for holder in gpu.holders]
-    gone = [str(holder.pid) for holder in holders if holder.what != "desktop" and processes.is_gone(holder.pid)]
-    if gone:
-        yield Text("texts/gpu.dead_process", {"pids": gone})
-    if holders and os.path.isdir("/proc/self") and not processes.counts_as_host():
+    if holders and procfs.is_there() and not procfs.counts_as_host():
         yield Text("texts/gpu.container_pids")
 
 

@@ -72,7 +72,7 @@ def test_own_leftovers_the_program_itself_and_a_process_that_is_gone(read):
         ("self", "python"),
     ]
     assert gpu["holders"][0]["pid"] == os.getpid() and gpu["holders"][0]["user"]
-    assert ("dead_process" in machine["notes"]) != ("container_pids" in machine["notes"])
+    assert (gpu["holders"][1]["program"] == "gone") != ("container_pids" in machine["notes"])
 
 
 def test_the_fastest_card_is_number_0_to_cuda_unless_the_bus_decides(read):

@@ -6,7 +6,7 @@ import pytest
 
 from oomdoctor import knowledge
 from oomdoctor.case import UserError
-from oomdoctor.sources import processes
+from oomdoctor.sources import processes, procfs
 from oomdoctor.sources.cards import estimated_torch_mib, find_card
 from oomdoctor.sources.visible import Slot, visible_uuids
 from oomdoctor.texts import render
@@ -71,15 +71,16 @@ def test_who_a_process_is(name, uid, graphics_only, what):
     assert processes.what_is(5_000_000, name, uid, graphics_only) == what
 
 
-def test_a_process_that_is_gone_is_known_to_be_only_where_numbers_are_the_hosts(tmp_path):
+def test_a_process_that_is_gone_is_known_to_be_only_where_numbers_are_the_hosts(tmp_path, monkeypatch):
+    monkeypatch.setattr(procfs, "ROOT", str(tmp_path))
     (tmp_path / "1").mkdir()
     (tmp_path / "self" / "ns").mkdir(parents=True)
     link = tmp_path / "self" / "ns" / "pid"
     link.symlink_to("pid:[4026531836]")
-    assert processes.is_gone(77, str(tmp_path)) and not processes.is_gone(1, str(tmp_path))
+    assert procfs.is_gone(77) and not procfs.is_gone(1)
     link.unlink()
     link.symlink_to("pid:[4026532999]")  # a container
-    assert not processes.is_gone(77, str(tmp_path))
+    assert not procfs.is_gone(77)
 
 
 CARDS = knowledge.load("gpus")
