@@ -37,7 +37,15 @@ def ways_of(capability: float) -> Ways:
     """The ways of a card of this compute capability."""
     cublas = 8 * 4 * MIB if capability >= _HOPPER else 2 * 4 * MIB + 8 * 16 * KIB
     products = {product: _quick(product) for product in PRODUCTS}
-    return Ways({**products, **attention.STAND_INS}, attention.INSIDE, cublas)
+    return Ways({**products, **_unpacking(), **attention.STAND_INS}, attention.INSIDE, cublas)
+
+
+def _unpacking() -> dict[Any, Callable[..., Any]]:
+    """bitsandbytes' product with 4-bit weights."""
+    import bitsandbytes  # noqa: F401  # it registers its operators
+
+    product = torch.ops.bitsandbytes.gemm_4bit
+    return {product.default: _quick(product.default)}
 
 
 @contextmanager

@@ -30,7 +30,7 @@ def train_with_loop(script: Any) -> None:
         tokenized(tokenizer, script.samples, script.places), batch_size=batch_size, collate_fn=collate, shuffle=False
     )
     optimizer = optimizer_for(model, loop)
-    accumulation = loop.get("gradient_accumulation_steps", 1)
+    accumulation = script.accumulation
     history = []
     bar = transformers.utils.logging.tqdm(range(script.steps))
     for number, batch in enumerate(on_device(loader, device), 1):

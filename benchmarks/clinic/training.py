@@ -21,6 +21,7 @@ from benchmarks.clinic.card import Memory
 from benchmarks.clinic.cuda_ways import as_on_cuda, ways_of
 from benchmarks.clinic.patient import Patient
 from benchmarks.clinic.storages import Storages, moves_seen
+from benchmarks.clinic.thinning import Course, course_of
 
 _SCRIPTS: Mapping[str, Callable[[Any], None]] = {
     "trainer": scripts.train_with_trainer,
@@ -35,7 +36,6 @@ _NOT_OF_A_CARD = (
     ".*os.fork\\(\\) was called",
     "Paged optimizers are not supported on CPU",
 )
-_STEADY, _MOST = 2, 40  # optimizer steps: where all batches are alike; where something grows from step to step
 
 
 class Script(NamedTuple):
@@ -50,6 +50,7 @@ class Script(NamedTuple):
     faults: frozenset[str]
     task: str
     steps: int
+    accumulation: int
     callbacks: list[Any]
     device: str = "cpu"
 
@@ -102,18 +103,19 @@ def _begin_log(says: str) -> None:
 
 def _script(patient: Patient, path: str, output: str) -> Script:
     words = int(patient.model["vocab_size"])
-    steps = _steps(patient)
+    course = course_of(patient)
     return Script(
         auto=material.auto_class(patient),
         path=path,
         output=output,
         places=_places(patient),
-        samples=_samples(patient, patient.data.lengths, words),
+        samples=_samples(patient, course.lengths, words),
         eval_samples=_samples(patient, patient.data.eval_lengths, words),
         faults=patient.faults,
         task=patient.task,
-        steps=steps,
-        callbacks=[_Enough(steps, bool(patient.data.eval_lengths), patient.says)],
+        steps=course.steps,
+        accumulation=course.accumulation,
+        callbacks=[_Enough(course, bool(patient.data.eval_lengths), patient.says)],
     )
 
 
@@ -146,31 +148,25 @@ def _pair(length: int, words: int) -> dict[str, str]:
     return {"prompt": question + " ", "chosen": chosen, "rejected": rejected}
 
 
-def _steps(patient: Patient) -> int:
-    """After so many optimizer steps the peak has been seen: the second where all batches are alike, else the last."""
-    settings = patient.places.get(
-        {"sft": "SFTConfig", "dpo": "DPOConfig", "loop": "loop"}.get(patient.script, "TrainingArguments"), {}
-    )
-    batch = settings.get("per_device_train_batch_size", 8)
-    per_step = batch * settings.get("gradient_accumulation_steps", 1)
-    whole = max(1, -(-len(patient.data.lengths) // per_step))
-    alike = len(set(patient.data.lengths)) == 1 and "keeps_outputs" not in patient.faults
-    return min(whole, _STEADY if alike else _MOST)
-
-
 class _Enough(TrainerCallback):  # type: ignore[misc]
     """Ends the training when its peak has been seen, and evaluates before where the script does so at all."""
 
-    def __init__(self, steps: int, evaluates: bool, says: str) -> None:
-        self._steps, self._evaluates, self._says = steps, evaluates, says
+    def __init__(self, course: Course, evaluates: bool, says: str) -> None:
+        self._course, self._evaluates, self._says = course, evaluates, says
 
     def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        args.max_steps = self._course.steps
+        if args.train_sampling_strategy == "random":
+            args.train_sampling_strategy = "sequential"
         if self._says == "some":
             transformers.utils.logging.set_verbosity_info()
 
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        args.gradient_accumulation_steps = self._course.accumulation
+
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         control.should_save = False
-        if state.global_step >= self._steps:
+        if state.global_step >= self._course.steps:
             control.should_evaluate = self._evaluates and args.eval_strategy != "no"
             control.should_training_stop = True
 

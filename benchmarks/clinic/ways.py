@@ -93,7 +93,7 @@ def with_batch(patient: Patient, batch: int, accumulation: int) -> Patient:
 
 def _mended(patient: Patient) -> Patient:
     """Without faults, alone on its card, an adapter's weights in 16 bits, attention by the fused kernel."""
-    loading: dict[str, Any] = {"attn_implementation": "sdpa"}
+    loading: dict[str, Any] = {"attn_implementation": "sdpa"} if loaded(patient).get("attn_implementation") else {}
     if adapter(patient) is not None:
         loading["dtype"] = "bfloat16"
     alone = replace(patient, faults=frozenset(), card=replace(patient.card, others=()))
