@@ -20,7 +20,7 @@ from types import TracebackType
 from benchmarks.clinic.patient import Outcome, Patient
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-_QUIET: Mapping[str, str] = {
+QUIET: Mapping[str, str] = {
     "CUDA_VISIBLE_DEVICES": "",
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
@@ -43,7 +43,7 @@ class Beds:
 
     def __enter__(self) -> Beds:
         os.makedirs(os.path.join(self._folder, "shelf"))
-        with _environment({**_QUIET, "HF_HOME": os.path.join(self._folder, "hub")}):
+        with environment({**QUIET, "HF_HOME": os.path.join(self._folder, "hub")}):
             self._context.set_forkserver_preload(["benchmarks.clinic.libraries"])
             multiprocessing.forkserver.ensure_running()
         return self
@@ -108,7 +108,7 @@ def _stay(patient: Patient, capped: bool, folder: str, room: str, pipe: Connecti
 
 
 @contextlib.contextmanager
-def _environment(settings: Mapping[str, str]) -> Iterator[None]:
+def environment(settings: Mapping[str, str]) -> Iterator[None]:
     """Settings of the environment, and this checkout to import from, while this is in force."""
     before = dict(os.environ)
     path = os.pathsep.join(filter(None, (str(CHECKOUT), before.get("PYTHONPATH"))))

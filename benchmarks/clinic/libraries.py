@@ -1,17 +1,28 @@
-"""Imports what the scripts of all patients use: the fork server does it once, and the beds have it."""
+"""Imports what the scripts of all patients use: the fork server does it once, and the beds have it.
+
+What is not installed is left to the scripts that need it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import sys
 
 _LEFT_OUT = ("apex", "deepspeed", "liger_kernel", "mlflow", "optimum", "tensorboard", "torchao", "wandb")
-_FAMILIES = ("bert", "gpt2", "llama", "qwen2")
+_USED = (
+    "bitsandbytes",
+    "datasets",
+    "peft",
+    "trl.trainer.dpo_trainer",
+    "trl.trainer.sft_trainer",
+    "benchmarks.clinic.training",
+    *(f"transformers.models.{name}.modeling_{name}" for name in ("bert", "gpt2", "llama", "qwen2")),
+)
 
 sys.modules.update(dict.fromkeys(_LEFT_OUT))  # type: ignore[arg-type]  # no patient has them, and looking takes time
-for name in ("bitsandbytes", "datasets", "transformers", "benchmarks.clinic.training"):
-    importlib.import_module(name)
-for name in _FAMILIES:
-    importlib.import_module(f"transformers.models.{name}.modeling_{name}")
+for name in _USED:
+    with contextlib.suppress(ImportError):
+        importlib.import_module(name)
 gc.freeze()  # what is there by now is not looked at again, and its pages stay shared

@@ -16,7 +16,7 @@ from benchmarks.clinic.scripts import Settings, add_adapter, collator_for, load_
 def train_with_loop(script: Any) -> None:
     loop = script.places.get("loop", {})
     model = add_adapter(load_model(script.auto, script.path, script.places), script.places)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(script.path)
+    tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(script.path)
     logger.info(f"Training with {dict(loop)}")
     if loop.get("gradient_checkpointing") == "full":
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -34,7 +34,7 @@ def train_with_loop(script: Any) -> None:
     history = []
     bar = transformers.utils.logging.tqdm(range(script.steps))
     for number, batch in enumerate(on_device(loader, device), 1):
-        with precision(loop), offload(loop):
+        with precision(loop, device), offload(loop):
             outputs = model(**batch)
             loss = outputs.loss / accumulation
         loss.backward()
@@ -77,10 +77,10 @@ def optimizer_for(model: Any, loop: Settings) -> torch.optim.Optimizer:
             raise ValueError(f"unknown optimizer {other}")
 
 
-def precision(loop: Settings) -> AbstractContextManager[Any]:
+def precision(loop: Settings, device: torch.device) -> AbstractContextManager[Any]:
     if loop.get("mixed_precision", "no") == "no":
         return nullcontext()
-    return torch.autocast("cpu", dtype=torch.bfloat16)
+    return torch.autocast(device.type, dtype=torch.bfloat16)
 
 
 def offload(loop: Settings) -> AbstractContextManager[Any]:

@@ -7,7 +7,7 @@ import json
 import os
 import random
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from benchmarks.clinic.patient import Patient
@@ -29,13 +29,16 @@ def kind(patient: Patient) -> str:
     return str(patient.model["model_type"])
 
 
-def checkpoint(patient: Patient, shelf: str) -> str:
-    """The folder of the model on disk, made where it is not there yet. shelf: where those of all patients are."""
+def checkpoint(patient: Patient, shelf: str, save: Callable[[Patient, str], None] | None = None) -> str:
+    """The folder of the model on disk, made where it is not there yet.
+
+    shelf: where those of all patients are. save: writes it into a folder; usually with random weights.
+    """
     name = _digest({"model": patient.model, "dtype": patient.checkpoint_dtype, "task": patient.task})
     path = os.path.join(shelf, name)
     if not os.path.isdir(path):
         draft = tempfile.mkdtemp(dir=shelf)
-        _save(patient, draft)
+        (save or _save)(patient, draft)
         try:
             os.rename(draft, path)
         except OSError:  # another bed has made it meanwhile
@@ -44,17 +47,23 @@ def checkpoint(patient: Patient, shelf: str) -> str:
     return path
 
 
+def config_of(patient: Patient) -> Any:
+    """transformers' config of the patient's model."""
+    import transformers
+
+    settings = {key: value for key, value in patient.model.items() if key != "model_type"}
+    return transformers.AutoConfig.for_model(
+        kind(patient), **{"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 1, **settings}
+    )
+
+
 def _save(patient: Patient, path: str) -> None:
     import torch
     import transformers
 
-    settings = {key: value for key, value in patient.model.items() if key != "model_type"}
-    config = transformers.AutoConfig.for_model(
-        kind(patient), **{"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 1, **settings}
-    )
     transformers.set_seed(0)
     transformers.utils.logging.disable_progress_bar()
-    model = auto_class(patient).from_config(config).to(getattr(torch, patient.checkpoint_dtype))
+    model = auto_class(patient).from_config(config_of(patient)).to(getattr(torch, patient.checkpoint_dtype))
     model.save_pretrained(path)
     tokenizer(int(patient.model["vocab_size"])).save_pretrained(path)
     transformers.utils.logging.enable_progress_bar()

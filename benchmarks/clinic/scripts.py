@@ -11,9 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import transformers
-from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
 from transformers import BitsAndBytesConfig, Trainer, TrainingArguments
-from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 
 Settings = Mapping[str, Any]
 Places = Mapping[str, Settings]
@@ -27,6 +25,8 @@ def load_model(auto: Any, path: str, places: Places) -> Any:
         settings["quantization_config"] = BitsAndBytesConfig(**places["BitsAndBytesConfig"])
     model = auto.from_pretrained(path, **settings)
     if "prepare_model_for_kbit_training" in places:
+        from peft import prepare_model_for_kbit_training
+
         model = prepare_model_for_kbit_training(model, **places["prepare_model_for_kbit_training"])
     return model
 
@@ -34,10 +34,20 @@ def load_model(auto: Any, path: str, places: Places) -> Any:
 def add_adapter(model: Any, places: Places) -> Any:
     if "LoraConfig" not in places:
         return model
-    model = get_peft_model(model, LoraConfig(**places["LoraConfig"]))
+    from peft import get_peft_model
+
+    model = get_peft_model(model, adapter_of(places))
     if logger.isEnabledFor(logging.INFO):
         model.print_trainable_parameters()
     return model
+
+
+def adapter_of(places: Places) -> Any:
+    if "LoraConfig" not in places:
+        return None
+    from peft import LoraConfig
+
+    return LoraConfig(**places["LoraConfig"])
 
 
 def tokenized(tokenizer: Any, samples: Samples, places: Places) -> Samples:
@@ -87,7 +97,7 @@ class HistoryTrainer(Trainer):  # type: ignore[misc]
 
 def train_with_trainer(script: Any) -> None:
     model = add_adapter(load_model(script.auto, script.path, script.places), script.places)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(script.path)
+    tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(script.path)
     args = TrainingArguments(script.output, **script.places.get("TrainingArguments", {}))
     announce(args)
     more: dict[str, Any] = {}
@@ -110,6 +120,7 @@ def train_with_trainer(script: Any) -> None:
 
 def train_with_sft(script: Any) -> None:
     from datasets import Dataset
+    from trl import SFTConfig, SFTTrainer
 
     model = load_model(script.auto, script.path, script.places)
     args = SFTConfig(script.output, **script.places.get("SFTConfig", {}))
@@ -119,8 +130,8 @@ def train_with_sft(script: Any) -> None:
         args=args,
         train_dataset=Dataset.from_list(script.samples),
         eval_dataset=Dataset.from_list(script.eval_samples) if script.eval_samples else None,
-        processing_class=transformers.AutoTokenizer.from_pretrained(script.path),
-        peft_config=LoraConfig(**script.places["LoraConfig"]) if "LoraConfig" in script.places else None,
+        processing_class=transformers.PreTrainedTokenizerFast.from_pretrained(script.path),
+        peft_config=adapter_of(script.places),
         callbacks=script.callbacks,
     )
     trainer.train()
@@ -128,6 +139,7 @@ def train_with_sft(script: Any) -> None:
 
 def train_with_dpo(script: Any) -> None:
     from datasets import Dataset
+    from trl import DPOConfig, DPOTrainer
 
     model = load_model(script.auto, script.path, script.places)
     args = DPOConfig(script.output, **script.places.get("DPOConfig", {}))
@@ -137,8 +149,8 @@ def train_with_dpo(script: Any) -> None:
         args=args,
         train_dataset=Dataset.from_list(script.samples),
         eval_dataset=Dataset.from_list(script.eval_samples) if script.eval_samples else None,
-        processing_class=transformers.AutoTokenizer.from_pretrained(script.path),
-        peft_config=LoraConfig(**script.places["LoraConfig"]) if "LoraConfig" in script.places else None,
+        processing_class=transformers.PreTrainedTokenizerFast.from_pretrained(script.path),
+        peft_config=adapter_of(script.places),
         callbacks=script.callbacks,
     )
     trainer.train()

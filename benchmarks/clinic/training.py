@@ -9,7 +9,8 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -67,29 +68,51 @@ def run(patient: Patient, capped: bool, shelf: str, output: str) -> End:
     """The run of a patient. shelf: of checkpoints; output: a folder of its own."""
     torch.set_num_threads(1)
     path = material.checkpoint(patient, shelf)
-    _begin_log(patient.says)
-    script = _script(patient, path, output)
+    begin_log(patient.says)
+    script = script_of(patient, path, output)
     memory = Memory(patient.card, capped)
+    with counted(patient, memory):
+        error = attempt(patient.script, script)
+    return End(ending(error), memory.peak, last_line(error))
+
+
+@contextmanager
+def counted(patient: Patient, memory: Memory) -> Iterator[None]:
+    """What a script does inside takes the memory of a card that is counted, in CUDA's ways."""
     capability = patient.card.capability
-    error: BaseException | None = None
     with as_on_cuda(capability):
         storages = Storages(memory, ways_of(capability), arrived=_loads_onto_the_card(patient))
         _page(storages)
         gc.collect()
         with storages, moves_seen(storages):
-            try:
-                _SCRIPTS[patient.script](script)
-            except Exception as raised:
-                error = raised
-                _show(raised)
+            yield
+
+
+def attempt(name: str, script: Script) -> Exception | None:
+    """Run a script to its end, or to the error whose traceback it shows."""
+    try:
+        _SCRIPTS[name](script)
+    except Exception as raised:
+        _show(raised)
+        return raised
+    return None
+
+
+def ending(error: Exception | None) -> str:
+    """An outcome's `ended`."""
     if error is None:
-        return End("ran", memory.peak)
-    if isinstance(error, torch.OutOfMemoryError):
-        return End("out_of_memory", memory.peak)
-    return End("failed", memory.peak, traceback.format_exception_only(error)[-1].strip())
+        return "ran"
+    return "out_of_memory" if isinstance(error, torch.OutOfMemoryError) else "failed"
 
 
-def _begin_log(says: str) -> None:
+def last_line(error: Exception | None) -> str:
+    """Of an error that is not the card's."""
+    if ending(error) != "failed":
+        return ""
+    return traceback.format_exception_only(error)[-1].strip()
+
+
+def begin_log(says: str) -> None:
     for message in _NOT_OF_A_CARD:
         warnings.filterwarnings("ignore", message)
     transformers.set_seed(42)
@@ -101,14 +124,14 @@ def _begin_log(says: str) -> None:
         print(f"torch {torch.__version__.partition('+')[0]}, transformers {transformers.__version__}", file=sys.stderr)
 
 
-def _script(patient: Patient, path: str, output: str) -> Script:
+def script_of(patient: Patient, path: str, output: str, device: str = "cpu") -> Script:
     words = int(patient.model["vocab_size"])
     course = course_of(patient)
     return Script(
         auto=material.auto_class(patient),
         path=path,
         output=output,
-        places=_places(patient),
+        places=_places(patient, device),
         samples=_samples(patient, course.lengths, words),
         eval_samples=_samples(patient, patient.data.eval_lengths, words),
         faults=patient.faults,
@@ -116,14 +139,15 @@ def _script(patient: Patient, path: str, output: str) -> Script:
         steps=course.steps,
         accumulation=course.accumulation,
         callbacks=[_Enough(course, bool(patient.data.eval_lengths), patient.says)],
+        device=device,
     )
 
 
-def _places(patient: Patient) -> dict[str, Mapping[str, Any]]:
-    """As they stand; only the card that is not there is named otherwise."""
+def _places(patient: Patient, device: str) -> dict[str, Mapping[str, Any]]:
+    """As they stand; only the card is named as it is called here."""
     places = {name: dict(settings) for name, settings in patient.places.items()}
     if places.get("from_pretrained", {}).get("device_map") is not None:
-        places["from_pretrained"]["device_map"] = {"": "cpu"}
+        places["from_pretrained"]["device_map"] = {"": device}
     return dict(places)
 
 
