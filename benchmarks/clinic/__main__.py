@@ -55,7 +55,7 @@ def finding(seed: int, number: int, runs: Runs, records: Records) -> Finding | N
     with clock.part("treatment"):
         treated = course(patient, runs, records)
     with clock.part("truth"):
-        found = truth(patient, runs)
+        found = truth(patient, runs, cured=treated.end == "cured")
     with clock.part("baselines"):
         attempts = {name: baseline(patient, runs) for name, baseline in BASELINES.items()}
     return Finding(treated, found, attempts, clock.seconds)

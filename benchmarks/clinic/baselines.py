@@ -2,11 +2,13 @@
 
 None of the estimators in benchmarks/peers names a change of a script, so the peer is the one remedy that is built into
 the libraries themselves: `accelerate.utils.find_executable_batch_size`, which is what `auto_find_batch_size` of
-transformers' Trainer calls. It is the real function; what it calls is a run of the patient.
+transformers' Trainer calls. The real function says which batches it tries.
 """
 
 from __future__ import annotations
 
+import contextlib
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -40,24 +42,32 @@ def blind_ladder(patient: Patient, runs: Runs) -> Attempt:
 
 
 def accelerate(patient: Patient, runs: Runs) -> Attempt:
-    """`find_executable_batch_size`: nine tenths of the batch until it runs; nothing makes up for the batch."""
+    """`find_executable_batch_size`: nine tenths of the batch until it runs; nothing makes up for the batch.
+
+    The sizes are those that the function asks for. Which of them is the first that runs is found by halving the list,
+    for a smaller batch needs no more.
+    """
+    sizes = _sizes_of_accelerate(batch_of(patient))
+    changed = [with_arguments(patient, per_device_train_batch_size=size) for size in sizes]
+    first = bisect_left(changed, True, key=lambda after: runs.run(after).ended == "ran")
+    cured = first < len(changed)
+    return Attempt(cured, first + 1 if cured else len(changed), changed[first] if cured else patient)
+
+
+def _sizes_of_accelerate(batch: int) -> list[int]:
+    """The batches that it tries after this one, where none of them runs."""
     from accelerate.utils import find_executable_batch_size  # type: ignore[import-untyped]
     from torch import OutOfMemoryError
 
-    tried: list[Patient] = []
+    sizes: list[int] = []
 
-    def train(batch_size: int) -> bool:
-        tried.append(with_arguments(patient, per_device_train_batch_size=batch_size))
-        ended = "out_of_memory" if len(tried) == 1 else runs.run(tried[-1]).ended  # it died as it stands
-        if ended == "out_of_memory":
-            raise OutOfMemoryError("CUDA out of memory.")
-        return ended == "ran"
+    def train(batch_size: int) -> None:
+        sizes.append(batch_size)
+        raise OutOfMemoryError("CUDA out of memory.")
 
-    try:
-        cured = find_executable_batch_size(train, starting_batch_size=batch_of(patient))()
-    except RuntimeError:  # no batch is left
-        cured = False
-    return Attempt(bool(cured), len(tried) - 1, tried[-1])
+    with contextlib.suppress(RuntimeError):  # no batch is left
+        find_executable_batch_size(train, starting_batch_size=batch)()
+    return sizes[1:]
 
 
 BASELINES: dict[str, Baseline] = {

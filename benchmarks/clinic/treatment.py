@@ -61,6 +61,8 @@ def _with_settings(patient: Patient, step: Step) -> Patient | None:
     if patient.script == "loop":
         after = _in_loop(after, step)
     for how in step["how"]:
+        if how["settings"].get("auto_find_batch_size") and _batch(patient) == 1:
+            continue  # there is no smaller one to be found
         if how["settings"]:
             after = _put(after, how) or after
         elif patient.script != "loop" or how["file"] != "training loop":
@@ -93,6 +95,11 @@ def place_of(patient: Patient, file: str) -> str | None:
     if name in ARGUMENTS:
         return next((each for each in ARGUMENTS if each in patient.places), None)
     return name if name in PLACES else None
+
+
+def _batch(patient: Patient) -> int:
+    said = (patient.places.get(place, {}).get("per_device_train_batch_size") for place in ARGUMENTS)
+    return next((int(batch) for batch in said if batch), 0)
 
 
 def _lines(patient: Patient, text: str) -> Patient:

@@ -31,17 +31,17 @@ class Truth:
         return self.rung is not None
 
 
-def truth(patient: Patient, runs: Runs) -> Truth:
-    """Searches all ways."""
+def truth(patient: Patient, runs: Runs, cured: bool = False) -> Truth:
+    """Searches all ways. cured: something is known to fit."""
     search = _Search(patient, runs)
-    if not search.fitting(WAYS):
+    if not cured and not search.fitting(WAYS):
         return Truth(None, (), False, search.count)
     for rung in sorted({way.rung for way in WAYS}):
         found = search.fitting([way for way in WAYS if way.rung <= rung])
         if found:
             lossless = bool(search.fitting([way for way in WAYS if not way.loses]))
             return Truth(rung, tuple(way.name for way in found), lossless, search.count)
-    raise AssertionError("the last rung holds all ways")
+    return Truth(None, (), False, search.count)  # what cured is none of these ways
 
 
 class _Search:

@@ -29,8 +29,9 @@ FAMILIES = {
 ARGUMENTS = {"trainer": "TrainingArguments", "sft": "SFTConfig", "dpo": "DPOConfig", "loop": "loop"}
 METHODS = {"full": 52, "lora": 30, "qlora": 18}
 MIB = 1 << 20
+SMALLEST = 64  # MiB: below that, workspaces and the allocator's segments of 20 MiB are all there is
 # Tokens of one optimizer step, and what a run is given of them at once.
-TOKENS = {1536: 20, 2048: 35, 3072: 30, 4096: 15}
+TOKENS = {2048: 30, 3072: 40, 4096: 30}
 
 
 class Runs(Protocol):
@@ -57,9 +58,9 @@ def patients(seed: int, count: int, runs: Runs) -> Iterator[Patient]:
 
 
 def admitted(drawn_up: Sketch, runs: Runs) -> Patient | None:
-    """The patient on its card; None where it does not even run on an endless one."""
+    """The patient on its card; None where it does not even run on an endless one, or takes less than libraries do."""
     measured = runs.run(drawn_up.patient, capped=False)
-    if measured.ended != "ran":
+    if measured.ended != "ran" or measured.peak_bytes < SMALLEST * MIB:
         return None
     return replace(drawn_up.patient, card=card_for(drawn_up, measured.peak_bytes))
 
@@ -143,7 +144,7 @@ def _adapter(chance: random.Random, method: str, family: str, task: str) -> dict
 def _work(chance: random.Random, script: str, task: str, method: str) -> tuple[Data, dict[str, Any]]:
     """The samples of two optimizer steps and a bit, and the arguments that say how they are taken."""
     length = drawn(chance, {64: 15, 128: 30, 192: 15, 256: 25, 512: 15})
-    tokens = drawn(chance, TOKENS) // (2 if task == "dpo" else 1)
+    tokens = drawn(chance, TOKENS) * {"dpo": 1, "sft": 2, "classification": 4}[task] // 2
     batch = max(2, min(32, tokens // length))
     accumulation = drawn(chance, {1: 65, 2: 22, 4: 13})
     batch = max(2, batch // accumulation)

@@ -89,3 +89,10 @@ def test_a_whole_plan_says_what_could_not_be_done() -> None:
     after, undone = all_done(patient(), steps)
     assert after.places["TrainingArguments"]["per_device_train_batch_size"] == 1
     assert undone == ["bigger-card"]
+
+
+def test_no_batch_is_looked_for_below_one() -> None:
+    look = step("auto-find-batch-size", ("TrainingArguments", {"auto_find_batch_size": True}))
+    assert treated(patient(), look) is not None
+    single = patient(places={"TrainingArguments": {"per_device_train_batch_size": 1}})
+    assert treated(single, look) is None
