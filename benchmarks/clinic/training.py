@@ -30,7 +30,8 @@ _SCRIPTS: Mapping[str, Callable[[Any], None]] = {
     "dpo": scripts.train_with_dpo,
     "loop": loops.train_with_loop,
 }
-_OWN_FILES = tuple(os.path.join(os.path.dirname(__file__), name) for name in ("storages.py", "cuda_ways.py", "card.py"))
+_OF_THE_CARD = ("attention", "autocast", "card", "cuda_ways", "kernels", "storages")
+_OWN_FILES = tuple(os.path.join(os.path.dirname(__file__), f"{name}.py") for name in _OF_THE_CARD)
 _NOT_OF_A_CARD = (
     "Warning only once for all operators",
     ".*'pin_memory' argument is set as true but no accelerator is found",
