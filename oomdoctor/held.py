@@ -164,7 +164,7 @@ def _without(verdict: str, key: str, size: int, bill: Bill, offered: int | None)
 
 def idle_card(used: Gpu, gpus: Sequence[Gpu], bill: Bill | None) -> Iterator[Text]:
     """Another card that CUDA sees here and that has more room, where the one in use is held by others or too small."""
-    freest = max((gpu for gpu in gpus if gpu.visible and not _same(gpu, used)), key=_free, default=None)
+    freest = max((gpu for gpu in gpus if gpu.visible and not same_card(gpu, used)), key=_free, default=None)
     if freest is None or _free(freest) < _free(used) + _MORE_ELSEWHERE or fits(bill, _free(used)):
         return
     words = "card_fits" if fits(bill, _free(freest)) else "card_more"
@@ -183,5 +183,6 @@ def _free(gpu: Gpu) -> int:
     return gpu.free_bytes or 0
 
 
-def _same(one: Gpu, other: Gpu) -> bool:
+def same_card(one: Gpu, other: Gpu) -> bool:
+    """Whether two readings are of one card, or of one MIG slice."""
     return (one.index, one.uuid) == (other.index, other.uuid)

@@ -157,7 +157,7 @@ def _stated(case: Case) -> dict[str, Value]:
 def _held(case: Case) -> dict[str, Value]:
     """Who holds the card. A crash tells of its own moment; what the live reading adds is what the next run will meet: a
     desktop where the log does not tell of one, and processes of this user that are still there."""
-    now = _held_now(case.machine.gpu)
+    now = held_now(case.machine.gpu)
     at_crash = foreign_bytes(case.crash)
     if at_crash is None:
         return now
@@ -165,7 +165,7 @@ def _held(case: Case) -> dict[str, Value]:
     return {**still_there, "machine.foreign_bytes": at_crash, **_desktop_at_crash(case.crash)}
 
 
-def _held_now(gpu: Gpu | None) -> dict[str, Value]:
+def held_now(gpu: Gpu | None) -> dict[str, Value]:
     """What NVML shows on the card, nothing where it was not read."""
     if gpu is None:
         return {}

@@ -176,6 +176,7 @@ def _arguments(command: argparse.ArgumentParser, name: str, words: Words) -> Non
         _to_apply(command, name, words)
     if name == "dry-run":
         command.add_argument("target", metavar="CARD.yaml|script.py:step", help=words("dry_run_target"))
+    _to_wait(command, name, words)
     if name == "snapshot":
         command.add_argument("file", metavar="FILE", help=words("snapshot"))
     if name == "lengths":
@@ -191,6 +192,13 @@ def _arguments(command: argparse.ArgumentParser, name: str, words: Words) -> Non
         command.add_argument("action", choices=("list", "show", "lint", "docs"), help=words("rules_action"))
         command.add_argument("target", nargs="?", metavar="ID|DIR", help=words("rules_target"))
         command.add_argument("--out", metavar="DIR", help=words("rules_out"))
+
+
+def _to_wait(command: argparse.ArgumentParser, name: str, words: Words) -> None:
+    if name == "gpu":
+        command.add_argument("--wait", metavar="SIZE", help=words("wait"))
+        command.add_argument("--timeout", metavar="SECONDS", help=words("timeout"))
+        command.add_argument("--any", action="store_true", help=words("any"))
 
 
 def _to_apply(command: argparse.ArgumentParser, name: str, words: Words) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from oomdoctor import doctor, printing
-from oomdoctor.case import Case, Text, UserError
+from oomdoctor.case import Case, Machine, Text, UserError
 from oomdoctor.commands.common import exit_code, known, live_machine, port_of
 from oomdoctor.doctor import Findings
 from oomdoctor.exits import DONE, INTERRUPTED, NO_OOM
@@ -84,6 +84,11 @@ def wizard(case: Case, chosen: Namespace, port: Port, lang: str, keeper: Keeper 
     def examine(case: Case, prefer: str | None = None) -> Findings:
         return doctor.examine(case, live, prefer or chosen.prefer or "ladder")
 
+    def look() -> Machine | None:
+        nonlocal live
+        live = live_machine(chosen)
+        return live
+
     try:
         findings = walk(
             case,
@@ -95,6 +100,7 @@ def wizard(case: Case, chosen: Namespace, port: Port, lang: str, keeper: Keeper 
             forget=kept.forget,
             ask_plan=chosen.prefer is None,
             full=chosen.full,
+            look=look,
         )
     except Interrupted:
         return INTERRUPTED

@@ -14,6 +14,7 @@ from oomdoctor.texts import plain as without_controls
 from oomdoctor.texts import render
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import Progress, TaskID
 
 # Work that is done sooner needs no bar; it is drawn again ten times a second.
@@ -48,7 +49,7 @@ class Waiting:
         so_far = render(Text("texts/log.read_so_far", {"bytes": read}), self.lang) if share is None else f"{share:4.0%}"
         total = None if share is None else 1.0
         if self.bar is None or self.task is None:
-            self.bar = _bar(self.plain)
+            self.bar = bar_on(on_stderr(self.plain))
             self.task = self.bar.add_task(self._words(), total=total, so_far=so_far)
             self.bar.start()
         self.bar.update(self.task, so_far=so_far, total=total, completed=share or 0.0, refresh=True)
@@ -67,12 +68,18 @@ class Waiting:
                 self.bar.stop()
 
 
-def _bar(plain: bool) -> Progress:
+def on_stderr(plain: bool) -> Console:
+    """Where someone who waits looks, and no program that reads the answer."""
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn
 
     colours: Literal["auto"] | None = None if plain else "auto"
-    console = Console(stderr=True, color_system=colours, markup=False, highlight=False, emoji=False)
+    return Console(stderr=True, color_system=colours, markup=False, highlight=False, emoji=False)
+
+
+def bar_on(console: Console) -> Progress:
+    """A bar between words, which vanishes at the end."""
+    from rich.progress import BarColumn, Progress, TextColumn
+
     columns = [
         TextColumn("{task.description}", markup=False),
         BarColumn(),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from oomdoctor.case import Case, Text, UserError
+from oomdoctor.case import Case, Machine, Text, UserError
 from oomdoctor.doctor import Findings
 from oomdoctor.plan import Step
 from oomdoctor.report.page import WARN, Page
@@ -29,7 +29,7 @@ class Dialogue:
 
     ask_plan: ask which plan to follow where they differ; full: show formulas and sources.
     read_log: the case of a log's path; save: keeps a case and gives its path; both raise UserError. forget: undoes
-    the keeping.
+    the keeping. look: reads the GPU of this machine anew, for what is examined from then on.
     """
 
     case: Case
@@ -41,6 +41,7 @@ class Dialogue:
     forget: Callable[[], None] = lambda: None
     ask_plan: bool = True
     full: bool = False
+    look: Callable[[], Machine | None] | None = None
     done: list[tuple[Step, Case]] = field(default_factory=list)
     closed: bool = False
 

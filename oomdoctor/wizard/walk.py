@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from oomdoctor.case import Case
+from oomdoctor.case import Case, Machine
 from oomdoctor.doctor import Findings
 from oomdoctor.wizard.dialogue import Dialogue, Examine
 from oomdoctor.wizard.endings import taken_as_ctrl_c
@@ -14,6 +14,7 @@ from oomdoctor.wizard.interview import first_findings, interview
 from oomdoctor.wizard.opening import start
 from oomdoctor.wizard.ports import Port
 from oomdoctor.wizard.telling import tell, tell_bill
+from oomdoctor.wizard.waiting import offer_to_wait
 
 
 class Interrupted(Exception):
@@ -31,15 +32,17 @@ def walk(  # noqa: PLR0913 - the door of the dialogue: what it may do is handed 
     forget: Callable[[], None] = lambda: None,
     ask_plan: bool = True,
     full: bool = False,
+    look: Callable[[], Machine | None] | None = None,
 ) -> Findings | None:
     """The whole dialogue. Gives the findings it ended with, None where the run was made to work.
 
     ask_plan: ask which plan to follow where they differ; False where `--prefer` has decided.
-    full: show formulas and the source of each fact. forget: removes what was saved, once the run works.
+    full: show formulas and the source of each fact. forget: removes what was saved, once the run works. look: reads the
+    GPU of this machine anew.
     Raises Interrupted after Ctrl-C, once the case has been saved and the way back been printed; UserError for input
     that the person could not mend.
     """
-    talk = Dialogue(case, port, lang, examine, read_log, save, forget, ask_plan, full)
+    talk = Dialogue(case, port, lang, examine, read_log, save, forget, ask_plan, full, look)
     try:
         with taken_as_ctrl_c():
             return _run(talk)
@@ -66,4 +69,4 @@ def _run(talk: Dialogue) -> Findings | None:
     if talk.stands_at("choice"):
         findings = offer_simulation(talk, choose_plan(talk, findings))
         talk.go_to("steps")
-    return follow(talk, findings)
+    return follow(talk, offer_to_wait(talk, findings))
