@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 
 from oomdoctor.report.page import Page
 from oomdoctor.report.picture import FREE, Picture, Piece, colour_of, pieces
-from oomdoctor.report.wrap import cells
+from oomdoctor.report.wrap import cells, wrap
 from oomdoctor.units import show_bytes
 
 _INDENT, _GAP = 2, 3  # columns before each line, and between two entries of the legend
 _WIDEST = 120  # columns; a longer bar is not read better
+_LEAST_NAME = 8  # columns for the name of a part
 _RED = "#b42318"  # what is beyond the end of the card
 
 Span = tuple[str, str]  # text and style
@@ -72,9 +73,13 @@ def _legend(page: Page, picture: Picture) -> Iterator[list[Span]]:
     entries = list(_entries(page, picture))
     name, size, share = (max(cells(entry[place]) for entry in entries) for place in (1, 2, 3))
     room = min(_WIDEST, page.width - _INDENT)
+    name = min(name, max(_LEAST_NAME, room - (2 + 2 + size + 2 + share)))
     columns = max(1, (room + _GAP) // (2 + name + 2 + size + 2 + share + _GAP))
     for first in range(0, len(entries), columns):
-        yield _row(entries[first : first + columns], (name, size, share), page.colours)
+        row = [(sign, wrap(words, name), of, part) for sign, words, of, part in entries[first : first + columns]]
+        yield _row([(sign, lines[0], of, part) for sign, lines, of, part in row], (name, size, share), page.colours)
+        for more in row[0][1][1:]:  # only in one column a name has no room on its line
+            yield [(f"  {more}", "")]
 
 
 def _row(entries: Sequence[tuple[str, str, str, str]], widths: tuple[int, int, int], colours: bool) -> list[Span]:

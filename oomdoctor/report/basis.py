@@ -113,7 +113,7 @@ def _assumed(page: Page, facts: list[Fact], matters: set[str]) -> None:
     words = [("[?] " if fact.key in matters else "") + f"{fact.key} = {value_text(fact.value)}" for fact in ordered]
     if words:
         title = page.word("facts_assumed_marked" if matters else "facts_assumed")
-        page.pair(title, page.mark("comma").join(words), style="yellow" if matters else "dim")
+        page.pair(title, page.mark("comma").join(words), style=WARN if matters else "dim")
 
 
 def _source(page: Page, source: str) -> str:

@@ -11,7 +11,7 @@ from oomdoctor.report.bar import bar_section
 from oomdoctor.report.basis import value_text
 from oomdoctor.report.bill import is_priced, no_bill, verdict
 from oomdoctor.report.crash import QUOTED, cause_text, circumstances, crash_head, figures
-from oomdoctor.report.page import Page
+from oomdoctor.report.page import CODE, Page
 from oomdoctor.report.picture import Picture
 from oomdoctor.report.pictures import before
 from oomdoctor.units import show_bytes
@@ -45,7 +45,7 @@ def crash_brief(page: Page, crash: Crash | None, cause: str = "") -> None:
     if crash.text:
         message = page.say(crash.text)[:QUOTED]
         first = message if crash.line is None else page.word("crash_line_brief", line=crash.line, message=message)
-        page.paragraph(first, indent=2, style="cyan", most=_MESSAGE_LINES)
+        page.paragraph(first, indent=2, style=CODE, most=_MESSAGE_LINES)
     shown = [] if crash.step is None else [page.word("crash_step_brief", step=crash.step)]
     shown += [f"{name} {show_bytes(size)}".replace("） ", "）") for name, size in figures(page, crash, _FIGURES)]
     if shown:

@@ -10,7 +10,7 @@ from oomdoctor.plan import Plan, Step
 from oomdoctor.questions import Question
 from oomdoctor.report.basis import how_to_answer, value_text
 from oomdoctor.report.others import alternative_text, differ, ruled_out
-from oomdoctor.report.page import Page
+from oomdoctor.report.page import WARN, Page
 from oomdoctor.report.steps import cost_text, how_lines, outcome, saves_text, usable_after
 
 
@@ -38,7 +38,7 @@ def _step(page: Page, number: int, step: Step, usable: int | None) -> None:
     if rule.origin is not None:
         page.pair(page.word("step_from"), page.say(rule.origin), indent=2)
     if rule.loses is not None:
-        page.pair(page.word("step_loses"), page.say(rule.loses), indent=2, style="yellow")
+        page.pair(page.word("step_loses"), page.say(rule.loses), indent=2, style=WARN)
     for note in step.notes:
         page.pair(page.word("step_note"), page.say(note), indent=2)
     for how in step.how:

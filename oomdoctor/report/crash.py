@@ -6,7 +6,7 @@ from collections.abc import Container, Iterator
 
 from oomdoctor.case import Crash
 from oomdoctor.diagnosis import Diagnosis, idle_bytes
-from oomdoctor.report.page import BAD, WARN, Page
+from oomdoctor.report.page import BAD, CODE, WARN, Page
 from oomdoctor.units import show_bytes
 
 QUOTED = 600  # characters of the message: the longest of torch's own, with its hint, has about 560
@@ -81,7 +81,7 @@ def _message(page: Page, crash: Crash) -> None:
         page.word("crash_text") if crash.line is None else page.word("crash_line", line=crash.line), indent=2
     )
     text = page.say(crash.text)
-    page.paragraph(text if len(text) <= QUOTED else text[:QUOTED] + " ...", indent=4, style="cyan")
+    page.paragraph(text if len(text) <= QUOTED else text[:QUOTED] + " ...", indent=4, style=CODE)
 
 
 def figures(page: Page, crash: Crash, wanted: Container[str] = _FIGURES) -> Iterator[tuple[str, int]]:

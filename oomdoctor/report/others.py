@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from oomdoctor.case import Case, Text
 from oomdoctor.plan import Plan, Skip, Step
 from oomdoctor.report.changes import key_text
-from oomdoctor.report.page import Page
+from oomdoctor.report.page import WARN, Page
 from oomdoctor.report.steps import time_text
 
 
@@ -54,7 +54,7 @@ def alternatives_section(page: Page, plan: Plan | None, alternatives: Iterable[P
     for other in others:
         page.bullet(alternative_text(page, other, plan))
         for step in _losing(other, plan):
-            page.pair(page.word("step_loses"), page.say(step.rule.loses), indent=2, style="yellow")
+            page.pair(page.word("step_loses"), page.say(step.rule.loses), indent=2, style=WARN)
 
 
 def _losing(other: Plan, plan: Plan) -> list[Step]:

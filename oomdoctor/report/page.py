@@ -18,9 +18,11 @@ from oomdoctor.texts import plain, render
 if TYPE_CHECKING:
     from rich.console import Console
 
-GOOD, BAD, WARN, DIM, STRONG = "green", "red", "yellow", "dim", "bold"
+# Of the 256 fixed colours, such as can be read on white and on black; what the first 16 look like is anyone's choice.
+GOOD, BAD, WARN, CODE = "color(28)", "color(160)", "color(130)", "color(31)"
+DIM, STRONG = "dim", "bold"
 SIGNS = {GOOD: "[ok]", BAD: "[x]", WARN: "[!]"}
-_LEAST_WORDS = 12  # columns for the words of a table
+_LEAST_WORDS, _LEAST_NAME = 12, 8  # columns for the words and the names of a table
 NARROW = 70  # below, tables become lists: a table of four columns needs about that
 _WIDE = "\u3000-\u303f\u4e00-\u9fff\uff00-\uffef"
 _BETWEEN_WIDE = f"(?<=[{_WIDE}]) (?=[{_WIDE}])"  # compiled where it is used: wide ranges take milliseconds
@@ -65,10 +67,13 @@ class Page:
 
     def heading(self, title: str) -> None:
         self.line("")
+        *lines, last = wrap(title, self.width)
+        for line in lines:
+            self.line(line, STRONG)
         if self.brief:
-            self.line(f"{title} {'-' * (self.width - cells(title) - 1)}", STRONG)
+            self.line(f"{last} {'-' * (self.width - cells(last) - 1)}", STRONG)
             return
-        self.line(title, STRONG)
+        self.line(last, STRONG)
         self.line("-" * min(cells(title), self.width), DIM)
 
     def paragraph(self, text: str, indent: int = 0, style: str = "", first: str = "", most: int = 0) -> None:
@@ -94,7 +99,7 @@ class Page:
         """`name: text`."""
         self.paragraph(f"{name}{self.mark('colon')}{text}", indent, style)
 
-    def code(self, lines: str, indent: int = 4, style: str = "cyan") -> None:
+    def code(self, lines: str, indent: int = 4, style: str = CODE) -> None:
         """Lines to copy: never wrapped, nothing drawn around them."""
         for line in lines.expandtabs(4).split("\n"):
             self.line(" " * indent + plain(line) if line.strip() else "", style)
@@ -104,7 +109,7 @@ class Page:
         figures = [max(cells(row[place]) for row in rows) for place in range(1, len(rows[0]) - 1)]
         between = sum(2 + width for width in figures)
         words = 2 + _LEAST_WORDS if any(row[-1] for row in rows) else 0
-        name = min(max(cells(row[0]) for row in rows), max(10, self.width - indent - between - words))
+        name = min(max(cells(row[0]) for row in rows), max(_LEAST_NAME, self.width - indent - between - words))
         for row in rows:
             middle = "".join(
                 f"  {' ' * (width - cells(text))}{text}" for text, width in zip(row[1:-1], figures, strict=True)

@@ -8,13 +8,13 @@ from oomdoctor.case import Text
 from oomdoctor.configs.kinds import PYTHON
 from oomdoctor.patching import Patches, StepPatch
 from oomdoctor.report.document import Document
-from oomdoctor.report.page import Page
+from oomdoctor.report.page import BAD, DIM, GOOD, Page
 from oomdoctor.texts import render
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-_STYLES = {"+": "green", "-": "red", "@": "dim"}
+_STYLES = {"+": GOOD, "-": BAD, "@": DIM}
 
 
 def patches_section(console: Console, lang: str, patches: Patches) -> None:

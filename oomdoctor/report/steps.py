@@ -36,7 +36,7 @@ def step_section(page: Page, number: int, step: Step, usable: int | None, case: 
     page.pair(page.word("step_costs"), cost_text(page, step.rule.cost), indent=2)
     page.pair(page.word("step_buys"), saves_text(page, step), indent=2)
     if step.rule.loses is not None:
-        page.pair(page.word("step_loses"), page.say(step.rule.loses), indent=2, style="yellow")
+        page.pair(page.word("step_loses"), page.say(step.rule.loses), indent=2, style=WARN)
     change_lines(page, step, case)
     for how in step.how:
         how_lines(page, how)
@@ -64,13 +64,13 @@ def how_lines(page: Page, how: How, before: bool = True) -> None:
     page.paragraph(_place(page, how), indent=2)
     if how.before and before:
         page.paragraph(page.word("step_before"), indent=2, style="dim")
-        page.code(how.before, style="red")
+        page.code(how.before, style=BAD)
         page.paragraph(page.word("step_after"), indent=2, style="dim")
     spellings = [(how.versions, how.after), *((other.versions, other.after) for other in how.otherwise)]
     for versions, after in spellings:
         if versions:
             page.paragraph(page.word("step_versions", versions=words(versions)), indent=2, style="dim")
-        page.code(after, style="green")
+        page.code(after, style=GOOD)
 
 
 def cost_text(page: Page, cost: Cost) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from oomdoctor.case import Text
@@ -25,7 +27,27 @@ def ctrl_c(terminal: Terminal) -> None:
 
 
 def ctrl_d(terminal: Terminal) -> None:
-    terminal.send("\x04")
+    terminal.send("\x15\x04")  # on a line that is empty; on another it deletes a letter
+
+
+def ended(terminal: Terminal) -> None:
+    os.kill(terminal.pid, signal.SIGTERM)
+
+
+def hung_up(terminal: Terminal) -> None:
+    os.kill(terminal.pid, signal.SIGHUP)
+
+
+def narrower(terminal: Terminal) -> None:
+    """The window is made smaller before Ctrl-C; what stands there already cannot follow."""
+    terminal.resize(50, terminal.screen.lines)
+    terminal.settle(0.2)
+    ctrl_c(terminal)
+
+
+STOPS: Mapping[str, Stop] = {
+    "ctrl-c": ctrl_c, "ctrl-d": ctrl_d, "SIGTERM": ended, "SIGHUP": hung_up, "narrower": narrower,
+}  # fmt: skip
 
 
 class Interrupted:
@@ -75,6 +97,7 @@ class Interrupted:
     def _interrupt(self, terminal: Terminal, prompt: Prompt, stop: Stop) -> tuple[Terminal, Prompt] | None:
         """The program taken up again, and its prompt. None where the case was closed."""
         before = _step(terminal, prompt)
+        self.shown += terminal.text()
         stop(terminal)
         status = terminal.rest()
         self._check(terminal, prompt)
