@@ -38,12 +38,12 @@ class Lesson(NamedTuple):
 
 
 class Term(NamedTuple):
-    """A word of the glossary. lesson: the one that explains it."""
+    """A word of the glossary. lesson: the one that explains it, None where the meaning is all there is."""
 
     id: str
     name: Text
     meaning: Text
-    lesson: str
+    lesson: str | None
 
 
 def lesson_ids() -> list[str]:
@@ -112,21 +112,28 @@ def _figure(how: Mapping[str, Any], bills: Mapping[str, Bill], found: Figures) -
 
 @cache
 def glossary() -> tuple[Term, ...]:
-    """All words, in the order of the lessons that explain them."""
+    """All words: first those of the lessons, in their order, then those that no lesson explains."""
     terms = {name: entry["terms"] for name, entry in knowledge.load("lessons").items()}
     where = {term: name for name in lesson_ids() for term in terms.get(name, ())}
-    entries = knowledge.load("glossary")
-    found = (
-        Term(name, Text(f"glossary/{name}/name"), Text(f"glossary/{name}/meaning"), where[name]) for name in entries
+    names = [*where, *(name for name in knowledge.load("glossary") if name not in where)]
+    return tuple(
+        Term(name, Text(f"glossary/{name}/name"), Text(f"glossary/{name}/meaning"), where.get(name)) for name in names
     )
-    return tuple(sorted(found, key=lambda term: list(where).index(term.id)))
 
 
 def find(word: str) -> list[Term]:
-    """The words of the glossary that a word is, or that have it in their name, in either language."""
+    """The words of the glossary that a word is, else those that have it in their name, else those that it has in its
+    own ("communication buffers"), in either language."""
     asked = word.strip().lower()
     exact = [term for term in glossary() if asked in _names(term.id)]
-    return exact or [term for term in glossary() if any(asked in name for name in _names(term.id))]
+    longer = exact or [term for term in glossary() if any(asked in name for name in _names(term.id))]
+    return longer or [term for term in glossary() if any(_is_in(name, asked) for name in _names(term.id))]
+
+
+def _is_in(name: str, asked: str) -> bool:
+    """Whether what was asked for has this name in it, from the beginning of a word on."""
+    at = asked.find(name)
+    return at >= 0 and not (at and asked[at - 1].isascii() and asked[at - 1].isalnum())
 
 
 def _names(term: str) -> list[str]:

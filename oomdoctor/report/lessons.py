@@ -62,7 +62,8 @@ def terms_of(page: Page, lesson: Lesson) -> None:
 def term_section(page: Page, term: Term) -> None:
     """A word, its meaning, and the lesson that explains it."""
     page.pair(page.say(term.name), page.say(term.meaning))
-    page.paragraph(page.say(Text("texts/lessons.explained", {"lesson": term.lesson})), style=DIM)
+    if term.lesson is not None:
+        page.paragraph(page.say(Text("texts/lessons.explained", {"lesson": term.lesson})), style=DIM)
 
 
 def _whose(page: Page, run: Case) -> str:

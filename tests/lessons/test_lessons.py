@@ -59,9 +59,9 @@ def test_no_word_is_used_before_it_is_explained(name: str) -> None:
                 assert not re.search(rf"(?<![\w-]){re.escape(word)}", words, re.I), (word, words)
 
 
-def test_every_word_of_the_glossary_belongs_to_one_lesson() -> None:
+def test_a_word_belongs_to_one_lesson_at_most() -> None:
     taught = [term for name in NAMES for term in knowledge.load("lessons")[name]["terms"]]
-    assert sorted(taught) == sorted(knowledge.load("glossary"))
+    assert len(taught) == len(set(taught)) and set(taught) <= set(knowledge.load("glossary"))
 
 
 def _values(name: str) -> Any:
