@@ -32,6 +32,7 @@ _SCRIPTS: Mapping[str, Callable[[Any], None]] = {
 }
 _OF_THE_CARD = ("attention", "autocast", "card", "cuda_ways", "kernels", "storages")
 _OWN_FILES = tuple(os.path.join(os.path.dirname(__file__), f"{name}.py") for name in _OF_THE_CARD)
+_ON_THE_WAY = ("torch/_compile.py", "torch/_dynamo/eval_frame.py", "torch/_ops.py")  # from an operator to the mode
 _NOT_OF_A_CARD = (
     "Warning only once for all operators",
     ".*'pin_memory' argument is set as true but no accelerator is found",
@@ -226,5 +227,7 @@ def _show(error: BaseException) -> None:
         if frame.filename in _OWN_FILES and isinstance(error, torch.OutOfMemoryError):
             frames = frames[:place]
             break
+    while isinstance(error, torch.OutOfMemoryError) and frames[-1].filename.endswith(_ON_THE_WAY):
+        frames.pop()
     shown.stack = traceback.StackSummary.from_list(frames)
     print("".join(shown.format()), end="", file=sys.stderr, flush=True)
