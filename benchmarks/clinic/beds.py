@@ -6,6 +6,7 @@ import contextlib
 import json
 import multiprocessing
 import os
+import resource
 import shutil
 import sys
 import tempfile
@@ -31,10 +32,13 @@ QUIET: Mapping[str, str] = {
 }
 
 
-class Beds:
-    """Runs patients. workers: how many at once; seconds: after which a run is given up."""
+_PATIENCE = 10  # seconds of waiting for each of computing: others use the machine as well
 
-    def __init__(self, workers: int = 2, seconds: float = 60.0) -> None:
+
+class Beds:
+    """Runs patients. workers: how many at once; seconds: of computing, after which a run is given up."""
+
+    def __init__(self, workers: int = 2, seconds: int = 60) -> None:
         self._seconds = seconds
         self._context = multiprocessing.get_context("forkserver")
         self._pool = ThreadPoolExecutor(workers)
@@ -69,10 +73,12 @@ class Beds:
         began = time.perf_counter()
         room = tempfile.mkdtemp(dir=self._folder)
         ours, theirs = self._context.Pipe(duplex=False)
-        process = self._context.Process(target=_stay, args=(patient, capped, self._folder, room, theirs))
+        process = self._context.Process(
+            target=_stay, args=((patient, capped, self._seconds), self._folder, room, theirs)
+        )
         process.start()
         theirs.close()
-        ended, peak, error = _heard(ours, self._seconds)
+        ended, peak, error = _heard(ours, self._seconds * _PATIENCE)
         process.kill() if ended == "failed" else None
         process.join()
         log = Path(room, "log").read_text(encoding="utf-8", errors="replace")
@@ -87,12 +93,14 @@ def _heard(pipe: Connection, seconds: float) -> tuple[str, int, str]:
     try:
         ended, peak, error = pipe.recv()
     except EOFError:
-        return "failed", 0, "the process died"
+        return "failed", 0, "the process died, or it took too long"
     return str(ended), int(peak), str(error)
 
 
-def _stay(patient: Patient, capped: bool, folder: str, room: str, pipe: Connection) -> None:
+def _stay(run: tuple[Patient, bool, int], folder: str, room: str, pipe: Connection) -> None:
     """In the child: run the patient, all that is printed in its log."""
+    patient, capped, seconds = run
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     log = os.open(os.path.join(room, "log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for number in (1, 2):
         os.dup2(log, number)

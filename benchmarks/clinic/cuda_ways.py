@@ -20,7 +20,7 @@ from oomdoctor.trace import kernels
 
 aten = torch.ops.aten
 
-PRODUCTS = frozenset(getattr(aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm"))
+PRODUCTS = frozenset((*(getattr(aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm")), aten.mm.out))
 _HOPPER = 9.0
 
 
@@ -36,7 +36,7 @@ class Ways(NamedTuple):
 def ways_of(capability: float) -> Ways:
     """The ways of a card of this compute capability."""
     cublas = 8 * 4 * MIB if capability >= _HOPPER else 2 * 4 * MIB + 8 * 16 * KIB
-    products = {product: _quick(product) for product in PRODUCTS}
+    products = {product: _quick(product.overloadpacket) for product in PRODUCTS}
     return Ways({**products, **_unpacking(), **attention.STAND_INS}, attention.INSIDE, cublas)
 
 
@@ -94,7 +94,8 @@ def _quick(product: Any) -> Callable[..., torch.Tensor]:
     """A product of 16-bit numbers, computed in 32 bits."""
 
     def run(*args: Any, **kwargs: Any) -> torch.Tensor:
-        dtype = args[0].dtype
-        return product(*map(attention.in_fp32, args), **kwargs).to(dtype)  # type: ignore[no-any-return]
+        out, dtype = kwargs.pop("out", None), args[0].dtype
+        found: torch.Tensor = product(*map(attention.in_fp32, args), **kwargs)
+        return found.to(dtype) if out is None else out.copy_(found)
 
     return run

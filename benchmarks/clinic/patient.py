@@ -43,8 +43,10 @@ class Patient:
     model: the keys of config.json, model_type included. checkpoint_dtype: of the weights on disk.
     places: where a setting stands -> its keys and values, just as the library takes them: `TrainingArguments` (or
     `SFTConfig`, `DPOConfig`), `from_pretrained`, `BitsAndBytesConfig`, `LoraConfig`, `tokenizer`, `environment`, and
-    for a loop of one's own `loop` (run-card keys). A place that is absent is not in the script.
-    faults: what is wrong with the script: `keeps_losses` (a list of losses with their graphs), `keeps_eval_logits`, ...
+    for a loop of one's own `loop` (run-card keys); `Trainer` (`preprocess_logits_for_metrics`: true) and
+    `prepare_model_for_kbit_training`, its arguments. A place that is absent is not in the script.
+    faults: what is wrong with the script: `keeps_outputs` (all of the training's, logits included), `keeps_eval_logits`
+    (a metric of all predictions), `keeps_losses` (a loop's evaluation adds up losses with their graphs).
     says: how much its log tells: `all` (config, arguments, banner), `some` (arguments and banner), `little` (nothing of
     its own).
     """

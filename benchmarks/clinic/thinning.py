@@ -36,9 +36,16 @@ def course_of(patient: Patient) -> Course:
     lengths = patient.data.lengths
     batches = [lengths[start : start + batch] for start in range(0, len(lengths), batch)]
     if len(batches) <= _FEW or _GROWS in patient.faults:
-        return Course(lengths, accumulation, max(1, -(-len(batches) // accumulation)))
+        return Course(lengths, accumulation, max(1, -(-len(batches) // accumulation)) + _more(patient, batches))
     once = _longest(batches, min(2, accumulation))
     return Course(once * 2 if patient.script == "loop" else once, min(2, accumulation), 2)
+
+
+def _more(patient: Patient, batches: Sequence[tuple[int, ...]]) -> int:
+    """Steps of a Trainer's next epoch: its first is whole, where this one's second was cut short by the data's end."""
+    said = patient.places.get(_PLACES.get(patient.script, "TrainingArguments"), {})
+    whole = len(batches) // int(said.get("gradient_accumulation_steps", 1))
+    return int(whole == 1 and patient.script != "loop" and said.get("num_train_epochs", 3) > 1)
 
 
 def _longest(batches: Sequence[tuple[int, ...]], count: int) -> tuple[int, ...]:

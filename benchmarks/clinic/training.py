@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import logging
 import os
@@ -17,7 +16,7 @@ import torch
 import transformers
 from transformers import TrainerCallback
 
-from benchmarks.clinic import loops, material, scripts
+from benchmarks.clinic import kernels, loops, material, scripts
 from benchmarks.clinic.card import Memory
 from benchmarks.clinic.cuda_ways import as_on_cuda, ways_of
 from benchmarks.clinic.patient import Patient
@@ -84,7 +83,7 @@ def counted(patient: Patient, memory: Memory) -> Iterator[None]:
     capability = patient.card.capability
     with as_on_cuda(capability):
         storages = Storages(memory, ways_of(capability), arrived=_loads_onto_the_card(patient))
-        _page(storages)
+        kernels.stand_in(storages)
         gc.collect()
         with storages, moves_seen(storages):
             yield
@@ -198,21 +197,6 @@ class _Enough(TrainerCallback):  # type: ignore[misc]
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         control.should_save = control.should_evaluate = False
-
-
-def _page(storages: Storages) -> None:
-    """bitsandbytes' paged states lie in memory that the driver moves between host and card."""
-    import bitsandbytes
-
-    cls = bitsandbytes.optim.optimizer.Optimizer8bit
-    usual = cls.get_state_buffer
-
-    def buffer(self: Any, p: torch.Tensor, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        paged = self.is_paged and p.numel() >= 1e5
-        with storages.on_host() if paged else contextlib.nullcontext():
-            return usual(self, p, dtype)  # type: ignore[no-any-return]
-
-    cls.get_state_buffer = buffer
 
 
 # The traceback ------------------------------------------------------------------------------------------------------

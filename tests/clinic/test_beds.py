@@ -67,3 +67,14 @@ def test_another_error_is_no_lack_of_memory(beds):
     broken = PATIENT.with_settings("TrainingArguments", {"optim": "none_such"})
     assert beds.run(broken).ended == "failed"
     assert "none_such" in beds.run(broken).error
+
+
+def test_paged_states_are_not_on_the_card(beds):
+    """Two states of each of the two tables of 2048 x 64, in fp32 for the embedding (Trainer asks for that), in
+    8 bits for the output layer; smaller weights than 100,000 numbers are not paged."""
+    plain, paged = (
+        replace(PATIENT, id=optim).with_settings("TrainingArguments", {"optim": optim})
+        for optim in ("adamw_bnb_8bit", "paged_adamw_8bit")
+    )
+    peaks = [outcome.peak_bytes for outcome in beds.map([plain, paged], capped=False)]
+    assert peaks[0] - peaks[1] == 2 * (4 + 1) * 2048 * 64
