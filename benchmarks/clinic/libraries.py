@@ -9,6 +9,9 @@ import contextlib
 import gc
 import importlib
 import sys
+from typing import Any
+
+import torch
 
 _LEFT_OUT = ("apex", "deepspeed", "liger_kernel", "mlflow", "optimum", "tensorboard", "torchao", "wandb")
 _USED = (
@@ -21,8 +24,15 @@ _USED = (
     *(f"transformers.models.{name}.modeling_{name}" for name in ("bert", "gpt2", "llama", "qwen2")),
 )
 
+
+def _uncompiled(function: Any, **_: Any) -> Any:
+    return function
+
+
 sys.modules.update(dict.fromkeys(_LEFT_OUT))  # type: ignore[arg-type]  # no patient has them, and looking takes time
+compiled, torch.compile = torch.compile, _uncompiled  # compiling bitsandbytes' CPU kernels takes longer than they do
 for name in _USED:
     with contextlib.suppress(ImportError):
         importlib.import_module(name)
+torch.compile = compiled
 gc.freeze()  # what is there by now is not looked at again, and its pages stay shared

@@ -18,7 +18,13 @@ def patient(
 
 def test_few_batches_are_all_run_in_their_order() -> None:
     assert course_of(patient((5, 9, 7, 3), 2)) == ((5, 9, 7, 3), 1, 2)
-    assert course_of(patient((5, 9, 7, 3, 2), 2, 2)).steps == 2
+    assert course_of(patient((5, 9, 7, 3, 2, 4, 6, 8), 2, 2)).steps == 2
+
+
+def test_where_the_data_ends_within_the_second_step_the_next_epoch_begins_with_a_whole_one() -> None:
+    cut_short = patient((5, 9, 7, 3, 2), 2, 2)
+    assert course_of(cut_short).steps == 3
+    assert course_of(cut_short.with_settings("TrainingArguments", {"num_train_epochs": 1})).steps == 2
 
 
 def test_of_many_the_longest_are_run_twice() -> None:
