@@ -72,6 +72,7 @@ class Beds:
     def _lay_down(self, patient: Patient, capped: bool) -> Outcome:
         began = time.perf_counter()
         room = tempfile.mkdtemp(dir=self._folder)
+        Path(room, "log").touch()
         ours, theirs = self._context.Pipe(duplex=False)
         process = self._context.Process(
             target=_stay, args=((patient, capped, self._seconds), self._folder, room, theirs)
