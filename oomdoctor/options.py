@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 from oomdoctor import __version__
 from oomdoctor.case import Text, UserError
@@ -64,14 +65,25 @@ class _Parser(argparse.ArgumentParser):
 
 
 def language(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> str:
-    """The language of `--lang`, else of the locale, else English. Looked at before anything is parsed."""
+    """The language of `--lang`, else of the locale, else English. Looked at before anything is parsed.
+
+    A Chinese locale on an output that has no Chinese letters gets English, which it can show.
+    """
     for index, argument in enumerate(arguments):
         name, _, value = argument.partition("=")
         if name == "--lang":
             asked = value or "".join(arguments[index + 1 : index + 2])
             return asked if asked in LANGUAGES else "en"
     locale = next((environment[name] for name in ("LC_ALL", "LC_MESSAGES", "LANG") if environment.get(name)), "")
-    return "zh" if locale.lower().startswith("zh") else "en"
+    return "zh" if locale.lower().startswith("zh") and _has_chinese(sys.stdout) else "en"
+
+
+def _has_chinese(output: IO[str] | None) -> bool:
+    try:
+        "中文".encode(getattr(output, "encoding", None) or "utf-8")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
 
 
 def parse(arguments: Sequence[str], lang: str) -> argparse.Namespace:

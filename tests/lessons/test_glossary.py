@@ -66,10 +66,10 @@ def test_every_line_of_the_bill_can_be_looked_up_as_it_stands(lang: str) -> None
 
 @pytest.mark.parametrize(
     ("asked", "found"),
-    [("nccl", "nccl"), ("ZeRO-3", "zero"), ("slack", "slack"), ("allocator slack", "slack"),
-     ("通信缓冲", "communication-buffer"), ("communication buffers", "communication-buffer"),
-     ("paged", "paged"), ("Liger", "liger"), ("fsdp", "fsdp"),
-     ("ddp", "ddp"), ("锁页内存", "pinned-memory"), ("KV 缓存", "kv-cache"), ("/dev/shm", "shared-memory")],
+    [("nccl", "nccl"), ("ZeRO-3", "zero"), ("slack", "slack"), ("allocator slack", "slack"), ("paged", "paged"),
+     ("通信缓冲", "communication-buffer"), ("communication buffers", "communication-buffer"), ("Liger", "liger"),
+     ("fsdp", "fsdp"), ("ddp", "ddp"), ("锁页内存", "pinned-memory"), ("KV 缓存", "kv-cache"),
+     ("/dev/shm", "shared-memory")],
 )  # fmt: skip
 def test_a_word_is_found_as_people_write_it(asked: str, found: str) -> None:
     assert [term.id for term in lessons.find(asked)] == [found]

@@ -123,6 +123,7 @@ REPORTS: Mapping[str, Callable[[], Show]] = {
     "resume list": kept_cases,
     "rules": all_remedies,
 }
+HAS_NAMES = ("gpu", "resume list")  # of a user and of a folder, in their own letters
 show_of = cache(lambda name: REPORTS[name]())
 
 
@@ -141,7 +142,9 @@ def demand_fit(report: str, width: int) -> None:
 @pytest.mark.parametrize("lang", ["en", "zh"])
 @pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
 def test_no_line_is_wider_than_the_screen(name: str, lang: str, width: int) -> None:
-    demand_fit(shown(show_of(name), lang, width), width)
+    report = shown(show_of(name), lang, width)
+    demand_fit(report, width)
+    assert report.isascii() or lang == "zh" or name in HAS_NAMES
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
