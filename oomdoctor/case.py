@@ -423,6 +423,9 @@ class Crash(NamedTuple):
     proof: Mapping[str, int] = EMPTY  # field -> the line that proves it
 
 
+LATER = "later"  # the reason of a rule that is only passed over for now
+
+
 class Refusal(NamedTuple):
     """A rule that the person rules out. why: one of `refusals.WHYS`."""
 
@@ -443,7 +446,7 @@ class Case(NamedTuple):
     machine: Machine = Machine()
     origin: str | None = None  # the log or card it started from
     tried: tuple[str, ...] = ()  # rule ids that were applied and did not help; the run has their settings now
-    refused: tuple[Refusal, ...] = ()  # rules that are never to be applied; the run is as it was
+    refused: tuple[Refusal, ...] = ()  # rules that are not to be applied; the run is as it was
     unknown_answers: tuple[str, ...] = ()  # keys the person does not know
     unread: tuple[Unread, ...] = ()  # of the configs given, what is not understood
     configs: tuple[tuple[str, str], ...] = ()  # path and kind of each config that was read
@@ -458,8 +461,9 @@ class Case(NamedTuple):
         return self._replace(facts=self.facts.add(new))
 
     def refuse(self, new: Iterable[Refusal]) -> "Case":
-        """The same case with more rules ruled out. The first reason of a rule stays."""
+        """The same case with more rules ruled out. The first reason of a rule stays, unless that was only for now."""
         whys: dict[str, str] = {}
         for each in (*self.refused, *new):
-            whys.setdefault(each.rule, each.why)
+            if whys.get(each.rule, LATER) == LATER:
+                whys[each.rule] = each.why
         return self._replace(refused=tuple(Refusal(rule, why) for rule, why in whys.items()))

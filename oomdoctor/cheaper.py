@@ -12,11 +12,10 @@ from itertools import combinations
 from oomdoctor.edits.gaps import obstacle
 from oomdoctor.plan import Plan, Pricing, Settings
 from oomdoctor.remedies.conditions import check
-from oomdoctor.remedies.rule import Rule
+from oomdoctor.remedies.rule import LEVELS, Rule
 from oomdoctor.steps import is_free_gain, worked_out
 
 _MOST_SETS = 60  # that are tried; each costs a third of a millisecond, and most plans have two or three steps
-_LEVELS = {"none": 0, "small": 1, "some": 2}
 
 
 def counts(rule: Rule) -> bool:
@@ -60,7 +59,7 @@ def added_time(rules: Sequence[Rule]) -> float:
 
 def _loses_no_more(rules: Sequence[Rule], others: Sequence[Rule]) -> bool:
     def level(of: Callable[[Rule], str], chosen: Sequence[Rule]) -> int:
-        return sum(_LEVELS[of(rule)] for rule in chosen)
+        return sum(LEVELS[of(rule)] for rule in chosen)
 
     kinds: tuple[Callable[[Rule], str], ...] = (lambda rule: rule.cost.data, lambda rule: rule.cost.quality)
     return all(level(kind, rules) <= level(kind, others) for kind in kinds)

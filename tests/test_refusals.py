@@ -11,7 +11,8 @@ from oomdoctor import catalogue, commands, doctor, knowledge
 from oomdoctor.case import Case, Refusal
 from oomdoctor.fields import facts_of_settings
 from oomdoctor.plan import SHARDED
-from oomdoctor.refusals import WHYS, by_option, reason
+from oomdoctor.refusals import WHYS, brought_back, by_option, passed_over, reason
+from oomdoctor.remedies.rules import rule
 from oomdoctor.sources.cards import find_card
 from oomdoctor.texts import LANGUAGES, render
 from oomdoctor.wizard import saved
@@ -66,11 +67,11 @@ def test_the_reason_stands_among_the_skipped_in_both_languages(capsys: pytest.Ca
 
 def test_from_log_takes_it_and_the_report_names_it(capsys: pytest.CaptureFixture[str]) -> None:
     commands.run(["--from-log", LOG, "--no-gpu", "--no-input"])
-    assert "Ruled out" not in capsys.readouterr().out
+    assert "Left out" not in capsys.readouterr().out
     commands.run(["--from-log", LOG, "--no-gpu", "--no-input", "--without", "smaller-batch"])
     shown = capsys.readouterr().out
     title = render(knowledge.lookup("fixes/smaller-batch/title"), "en")
-    assert f"Ruled out:\n- {title}: ruled out by --without" in shown
+    assert f"Left out, as you said:\n- {title}: ruled out by --without" in shown
 
 
 @pytest.mark.parametrize(
@@ -99,6 +100,13 @@ def test_a_kept_case_keeps_what_was_ruled_out(tmp_path: Path, monkeypatch: pytes
     before, _, after = text.partition("refused:")
     Path(path).write_text(before + after[after.index("crash:") :])  # as an earlier version wrote it
     assert saved.load(path).refused == ()
+
+
+def test_what_was_only_skipped_gives_way_to_a_reason_and_comes_back_without_one() -> None:
+    case = passed_over(passed_over(LORA, rule("lora")), rule("smaller-batch"))
+    assert [each.why for each in case.refused] == ["later", "later"]
+    assert case.refuse(by_option(["lora"])).refused[0] == Refusal("lora", "without")
+    assert brought_back(case.refuse(by_option(["lora"]))).refused == (Refusal("lora", "without"),)
 
 
 def test_a_rule_that_is_no_more_is_passed_over() -> None:

@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 from oomdoctor.case import EMPTY, Text, Value
 
+LEVELS: Mapping[str, int] = {"none": 0, "small": 1, "some": 2}  # of what a remedy costs in quality or data
+
 
 class Cost(NamedTuple):
     """time: share of run time added, low and high (negative is faster). quality, data: none | small | some.

@@ -45,7 +45,7 @@ def _step(page: Page, number: int, step: Step, usable: int | None) -> None:
         how_lines(page, how, before=False)
     for text in rule.afterwards[:1]:
         page.pair(page.word("step_next"), page.say(text), indent=2)
-    outcome(page, step, usable)
+    outcome(page, step, usable, brief=True)
 
 
 def _price(page: Page, step: Step) -> None:

@@ -10,6 +10,8 @@ from oomdoctor.report.changes import key_text
 from oomdoctor.report.page import WARN, Page
 from oomdoctor.report.steps import time_text
 
+_NAMED = 3  # rules of one reason; --full lists all
+
 
 def skipped_section(page: Page, skipped: Iterable[Skip]) -> None:
     """Rules that were left out, each with its reason in numbers."""
@@ -21,13 +23,17 @@ def skipped_section(page: Page, skipped: Iterable[Skip]) -> None:
 
 
 def ruled_out(page: Page, skipped: Iterable[Skip], case: Case) -> None:
-    """Those of the rules that the person has ruled out."""
+    """Those of the rules that the person has ruled out, by their reason: the first few of each."""
     ids = {each.rule for each in case.refused}
-    said = [_with_reason(page, skip) for skip in skipped if skip.rule.id in ids]
-    if said:
+    titles: dict[str, list[str]] = {}
+    for skip in skipped:
+        if skip.rule.id in ids:
+            titles.setdefault(page.say(skip.reason), []).append(page.say(skip.rule.title))
+    if titles:
         page.paragraph(page.word("ruled_out"))
-    for each in said:
-        page.bullet(each)
+    for reason, named in titles.items():
+        more = page.word("ruled_out_more", count=len(named) - _NAMED) if len(named) > _NAMED else ""
+        page.bullet(f"{page.mark('semicolon').join(named[:_NAMED])}{more}{page.mark('colon')}{reason}")
 
 
 def _with_reason(page: Page, skip: Skip) -> str:

@@ -6,7 +6,7 @@ from oomdoctor.case import Case
 from oomdoctor.edits.how import How
 from oomdoctor.edits.places import words_of
 from oomdoctor.edits.versions import words
-from oomdoctor.memory.room import needed_bytes
+from oomdoctor.memory.room import ends, needed_bytes
 from oomdoctor.plan import Plan, Step
 from oomdoctor.remedies.rule import Cost
 from oomdoctor.report.changes import change_lines
@@ -124,20 +124,24 @@ def needs_text(page: Page, step: Step, usable: int | None) -> str:
     return page.word("step_needs", need=need, usable=usable)
 
 
-def outcome(page: Page, step: Step, usable: int | None) -> None:
-    """Whether the run fits after a step; nothing where there is no bill."""
+def outcome(page: Page, step: Step, usable: int | None, brief: bool = False) -> None:
+    """Whether the run fits after a step: yes, likely, unsure or no, with the range of the bill; nothing where there is
+    no bill. brief: without the range where it decides nothing."""
     needs = needs_text(page, step, usable)
-    if not needs:
+    if not needs or step.bill_after is None:
         return
-    likely = step.bill_after.device.likely if step.bill_after else 0
-    if step.fits:
-        page.signed(page.word("step_fits", needs=needs), GOOD, indent=2)
-    elif usable is not None and likely <= usable:
-        page.signed(page.word("step_tight", needs=needs), WARN, indent=2)
-    elif usable is not None:
-        page.signed(page.word("step_lacks", needs=needs), BAD, indent=2)
-    else:
+    if usable is None:
         page.paragraph(needs, indent=2)
+        return
+    low, high = ends(step.bill_after)
+    undecided = low <= usable < high
+    if undecided or not brief:
+        needs = page.word("step_range", needs=needs, low=low, high=high)
+    if step.fits:
+        page.signed(page.word("step_likely" if undecided else "step_fits", needs=needs), GOOD, indent=2)
+    else:
+        sign, word = (WARN, "step_unsure") if undecided else (BAD, "step_lacks")
+        page.signed(page.word(word, needs=needs), sign, indent=2)
 
 
 def _place(page: Page, how: How) -> str:

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from oomdoctor.case import Case
 from oomdoctor.doctor import Findings
-from oomdoctor.plan import Plan, Step
+from oomdoctor.plan import Plan
 from oomdoctor.remedies.rules import rule
 from oomdoctor.report.changes import changes_in_short
 from oomdoctor.report.now import now_section
-from oomdoctor.report.others import differ, plan_words
+from oomdoctor.report.onestep import Turn, step_in_turn
+from oomdoctor.report.others import differ, plan_words, ruled_out
 from oomdoctor.report.patches import patch_of_step
 from oomdoctor.report.steps import step_section, usable_after
-from oomdoctor.wizard import learning
 from oomdoctor.wizard.dialogue import Dialogue
 from oomdoctor.wizard.keeping import offer_card
-from oomdoctor.wizard.opening import is_failure, read_paste
+from oomdoctor.wizard.opening import is_failure, read_message
+from oomdoctor.wizard.outcome import plan_anew, relapse, take, tell_cure
 from oomdoctor.wizard.ports import Choice
-from oomdoctor.wizard.telling import tell, tell_bill
+from oomdoctor.wizard.telling import tell_bill
 
 if TYPE_CHECKING:
     from oomdoctor.patching import StepPatch
@@ -39,7 +39,7 @@ def choose_plan(talk: Dialogue, findings: Findings) -> Findings:
 
 
 def follow(talk: Dialogue, findings: Findings) -> Findings | None:
-    """Walk the steps. A new failure starts a new plan; None where the run works now."""
+    """Walk the steps. What comes of one can start a new plan; None where the run works now."""
     while findings.plan is not None and (findings.plan.steps or talk.stands_at("end")):
         outcome = _out_of_steps(talk) if talk.stands_at("end") else _follow_plan(talk, findings, findings.plan)
         if not isinstance(outcome, Findings):
@@ -48,26 +48,33 @@ def follow(talk: Dialogue, findings: Findings) -> Findings | None:
             return None if talk.closed else findings
         findings = outcome
         talk.go_to("steps")
-        tell_bill(talk, findings)
     now_section(talk.page, findings, full=talk.full)
     _summary(talk, findings)
     return findings
 
 
 def _follow_plan(talk: Dialogue, findings: Findings, plan: Plan) -> Findings | str:
-    """One step after the other: `runs`, `stop`, or the findings of a new failure."""
-    usable, patches = findings.usable_bytes, _patches(talk, findings)
+    """One step after the other: `runs`, `stop`, or findings with other steps."""
+    usable, patches, was = findings.usable_bytes, _patches(talk, findings), findings.bill
     for number, step in enumerate(plan.steps, 1):
         usable = usable_after(step, usable)
         talk.page.line("")
-        step_section(talk.page, number, step, usable, findings.case)
-        if number in patches:
-            patch_of_step(talk.page, patches[number])
-        outcome = _take(talk, findings._replace(usable_bytes=usable), step, last=number == len(plan.steps))
+        _show(talk, findings, Turn(number, len(plan.steps), step, usable, was, patches.get(number)))
+        outcome = take(talk, findings._replace(usable_bytes=usable), step, last=number == len(plan.steps))
         if outcome not in ("same", "next"):
             return outcome
+        was = step.bill_after
     talk.go_to("end")
     return _out_of_steps(talk)
+
+
+def _show(talk: Dialogue, findings: Findings, turn: Turn) -> None:
+    if not talk.full:
+        step_in_turn(talk.page, findings, turn)
+        return
+    step_section(talk.page, turn.number, turn.step, turn.usable, findings.case)
+    if turn.patch is not None:
+        patch_of_step(talk.page, turn.patch)
 
 
 def _patches(talk: Dialogue, findings: Findings) -> dict[int, StepPatch]:
@@ -78,53 +85,6 @@ def _patches(talk: Dialogue, findings: Findings) -> dict[int, StepPatch]:
 
     found = talk.careful(lambda: patches_for(findings))
     return {} if found is None else {step.number: step for step in found.steps}
-
-
-def _take(talk: Dialogue, findings: Findings, step: Step, last: bool) -> Findings | str:
-    """What came of a step: runs | same | next | stop, or the findings of a new failure.
-
-    An error that is no memory failure is mended first; then the same is asked again. Until that is over the step does
-    not count as taken: whoever is interrupted here stands here again.
-    """
-    answer, new = _does_it_run(talk, step, last), None
-    made = answer != "stop"
-    while answer == "another" and new is None:
-        new = _another_error(talk, step)
-        answer = answer if new is not None else _does_it_run(talk, step, last)
-    if made:
-        talk.done.append((step, findings.case))
-        talk.case = learning.changed(talk.case, findings, step, failed_again=answer == "same")
-    return answer if new is None else _relapse(talk, new)
-
-
-def _does_it_run(talk: Dialogue, step: Step, last: bool) -> str:
-    """What happened after the change: runs | same | another | next | stop."""
-    enough = step.fits is not False or last
-    names = ["runs", "same", "another", *(() if last else ("next",)), "stop"]
-    choices = [Choice(name, talk.word(name)) for name in names]
-    words = talk.word("does_it_run" if enough else "more_steps")
-    return str(talk.port.select(words, choices, "runs" if enough else "next"))
-
-
-def _another_error(talk: Dialogue, step: Step) -> Case | None:
-    """Read the new error: its case where memory failed again; else say what this step is known to cause."""
-    found = read_paste(talk)
-    if found is not None and is_failure(found):
-        return found
-    known = step.rule.afterwards
-    talk.page.paragraph(talk.word("other_error" if known else "other_error_unknown"))
-    for text in known:
-        talk.page.bullet(talk.page.say(text))
-    return None
-
-
-def _relapse(talk: Dialogue, found: Case) -> Findings:
-    """The findings of a new crash of the changed run."""
-    talk.page.paragraph(talk.word("new_failure"))
-    talk.case = learning.crashed_again(talk.case, found)
-    findings = talk.examine(talk.case, talk.prefer)
-    tell(talk, findings)
-    return findings
 
 
 def _out_of_steps(talk: Dialogue) -> Findings | str:
@@ -143,23 +103,25 @@ def _out_of_steps(talk: Dialogue) -> Findings | str:
 
 def _further(talk: Dialogue) -> Findings | None:
     """Findings with steps that were not yet taken; None where no rule is left, after saying what is."""
-    findings = talk.examine(talk.case, talk.prefer)
+    findings = plan_anew(talk)
     if findings.plan is not None and findings.plan.steps:
+        tell_bill(talk, findings)
         return findings
     talk.page.paragraph(talk.word("nothing_left"))
     return None
 
 
 def _pasted(talk: Dialogue) -> Findings | None:
-    found = read_paste(talk)
-    if found is not None and is_failure(found):
-        return _relapse(talk, found)
-    talk.page.paragraph(talk.word("other_error_unknown"))
+    message = read_message(talk)
+    if message is not None and is_failure(message.case):
+        return relapse(talk, message)
+    tell_cure(talk, message, talk.done[-1][0] if talk.done else None)
     return None
 
 
 def _summary(talk: Dialogue, findings: Findings) -> None:
-    """What was changed, the run card of it, and, unless the run works now, where the case is kept."""
+    """What was changed and what was ruled out, the run card of it, and, unless the run works now, where the case is
+    kept."""
     talk.page.line("")
     changed = "done" if talk.closed else "so_far"
     talk.page.paragraph(talk.word(changed if talk.case.taken or talk.done else "done_nothing"), style="bold")
@@ -168,6 +130,8 @@ def _summary(talk: Dialogue, findings: Findings) -> None:
     for step, case in talk.done:
         talk.page.bullet(talk.page.say(step.rule.title))
         changes_in_short(talk.page, step, talk.case.facts.values(), 4, case)
+    if findings.plan is not None:
+        ruled_out(talk.page, findings.plan.skipped, talk.case)
     offer_card(talk, findings)
     talk.keep()
 

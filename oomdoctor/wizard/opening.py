@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import NamedTuple
 
 from oomdoctor.case import Case
 from oomdoctor.report.page import WARN
@@ -11,6 +12,8 @@ from oomdoctor.wizard.dialogue import Dialogue
 from oomdoctor.wizard.ports import Choice
 
 _BACK = ("", "<")  # typed in place of a path
+_LONGEST_PATH = 4096  # characters
+_END_OF_LOG = 64 * 1024  # bytes
 
 
 def start(talk: Dialogue) -> None:
@@ -34,6 +37,38 @@ def read_paste(talk: Dialogue) -> Case | None:
     text = talk.port.paste(talk.word("paste"))
     found = talk.careful(lambda: _read_text(text, talk.read_log))
     return None if found is None else found._replace(origin=None)
+
+
+class Message(NamedTuple):
+    """What the program said when it failed again. case: what was read of it."""
+
+    text: str
+    case: Case
+
+
+def read_message(talk: Dialogue) -> Message | None:
+    """A new message, pasted or in a log that is named; None where the person has none, or where it cannot be read."""
+    text = talk.port.paste(talk.word("paste_or_name")).strip()
+    path = os.path.expanduser(text)
+    if not text:
+        return None
+    if "\n" not in text and len(text) < _LONGEST_PATH and os.path.exists(path):
+        found = talk.careful(lambda: talk.read_log(path))
+        return None if found is None else Message(_end_of(path), found._replace(origin=None))
+    found = talk.careful(lambda: _read_text(text, talk.read_log))
+    return None if found is None else Message(text, found._replace(origin=None))
+
+
+def _end_of(path: str) -> str:
+    """The last lines of a log, where the message stands; nothing of what is no plain file."""
+    if not os.path.isfile(path):
+        return ""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.path.getsize(path) - _END_OF_LOG))
+            return file.read(_END_OF_LOG).decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def is_failure(case: Case) -> bool:

@@ -25,13 +25,14 @@ from typing import Any, NamedTuple
 import yaml
 
 from oomdoctor import knowledge
-from tests.wizard.prompts import Prompt, pattern_of, place_of, prompt_of, squeezed
+from tests.wizard.prompts import PASTES, Prompt, pattern_of, place_of, prompt_of, squeezed
 from tests.wizard.terminal import ROOT, Terminal
 
 FOLDER = Path(__file__).parent / "dialogues"
 NAMES = tuple(sorted(path.stem for path in FOLDER.glob("*.yaml")))
 UP, DOWN, ENTER, CLEAR = "\x1b[A", "\x1b[B", "\r", "\x15"
 _MOST = 40  # prompts of a dialogue
+_NOTHING = "nothing"  # is pasted
 
 
 class Dialogue(NamedTuple):
@@ -97,7 +98,8 @@ class Person:
         reply = self._reply(prompt)
         terminal.answered()
         if prompt.kind == "paste":
-            terminal.send((ROOT / reply).read_text(encoding="utf-8").rstrip("\n") + "\n.\n")
+            text = "" if reply == _NOTHING else (ROOT / reply).read_text(encoding="utf-8").rstrip("\n") + "\n"
+            terminal.send(text + ".\n")
         elif prompt.kind == "text":
             terminal.send(CLEAR + ("" if reply == "dont_know" else reply) + ENTER)
         elif prompt.pointed is None:
@@ -118,12 +120,14 @@ class Person:
 
     def outside(self) -> str:
         """The person's own text: logs that are read or pasted."""
-        words = (*self.script.start, *self.script.at.get("path", ()), *self.script.at.get("paste", ()))
+        words = (*self.script.start, *(word for name in ("path", *PASTES) for word in self.script.at.get(name, ())))
         paths = [ROOT / word for word in words if "/" in word]
         return "\n".join(path.read_text(encoding="utf-8") for path in paths if path.is_file())
 
     def _reply(self, prompt: Prompt) -> str:
         replies = self.script.at.get(prompt.name)
+        if replies is None and prompt.kind == "paste":
+            return _NOTHING
         if replies is None:
             asked = prompt.name in knowledge.load("questions")
             return self.script.otherwise if asked or prompt.kind != "select" else ""

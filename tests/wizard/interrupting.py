@@ -16,8 +16,8 @@ from tests.wizard.seen import faults, faults_of_prompt
 from tests.wizard.terminal import Terminal
 
 # Typed inside another prompt: what was not sent is not kept, and the way back leads to that prompt.
-_INSIDE = ("path", "paste", "write_card")
-_STEP = re.compile(r"^(?:Step \d+\.|第 \d+ 步) *(.*)$", re.MULTILINE)
+_INSIDE = ("path", "paste", "paste_or_name", "cannot_why", "write_card")
+_STEP = re.compile(r"(?:Step \d+ of \d+\.|第 \d+ 步（共 \d+ 步）) *(.+)")
 
 Stop = Callable[[Terminal], None]
 

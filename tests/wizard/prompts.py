@@ -13,6 +13,7 @@ from oomdoctor.case import Text
 from oomdoctor.texts import render
 from tests.wizard.terminal import Screen
 
+PASTES = ("paste", "paste_or_name")  # where many lines are typed
 _GROUPS = ("wizard.", "suggestion.", "lessons.")  # of rules/texts: what a dialogue asks and offers
 
 
@@ -77,8 +78,9 @@ def _on_lines(screen: Screen, lines: list[str], lang: str) -> Prompt | None:
         return Prompt("select", _name_of(lines[:first], lang), tuple(choices))
     if here.endswith(">") and screen.cursor.x == len(here) + 1:
         return Prompt("text", _name_of(lines[:-1], lang))
-    paste = squeezed(render(Text("texts/wizard.paste"), lang))
-    return Prompt("paste", "paste") if not here and squeezed("".join(lines)).endswith(paste) else None
+    flat = "" if here else squeezed("".join(lines))
+    pastes = {name: squeezed(render(Text(f"texts/wizard.{name}"), lang)) for name in PASTES}
+    return next((Prompt("paste", name) for name, words in pastes.items() if flat.endswith(words)), None)
 
 
 def _name_of(lines: list[str], lang: str) -> str:

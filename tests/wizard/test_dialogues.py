@@ -14,7 +14,7 @@ from oomdoctor import knowledge
 from oomdoctor.texts import LANGUAGES
 from tests.wizard.driving import NAMES, dialogue
 from tests.wizard.interrupting import Interrupted, ctrl_c, ctrl_d
-from tests.wizard.prompts import labels
+from tests.wizard.prompts import PASTES, labels
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,6 @@ def test_what_a_dialogue_does_is_in_words_that_there_are(name: str) -> None:
     for prompt, replies in script.at.items():
         questions = knowledge.load("questions")
         assert prompt in questions or f"wizard.{prompt}" in knowledge.load("texts"), prompt
-        chosen = f"wizard.{prompt}" in knowledge.load("texts") and prompt not in ("path", "paste")
+        chosen = f"wizard.{prompt}" in knowledge.load("texts") and prompt not in ("path", *PASTES)
         if chosen or questions.get(prompt, {}).get("choices"):
             assert all(labels(reply, prompt, lang) for reply in replies for lang in LANGUAGES), prompt

@@ -308,9 +308,9 @@ def test_a_step_that_is_not_enough_leads_to_the_next() -> None:
 
 
 def test_the_same_error_goes_on_to_the_next_step() -> None:
-    script = Script(["same", "runs"])
+    script = Script(["same", "", "runs"])
     assert talk(script, steady(plan=two_steps(True))) is None
-    assert len(script.asked) == 2
+    assert len(script.asked) == 3
 
 
 def test_stopping_keeps_what_was_done_and_gives_the_findings() -> None:
@@ -389,7 +389,7 @@ def test_an_error_of_another_kind_is_mended_and_the_same_step_asked_again() -> N
     saved: list[Case] = []
     script = Script(["another", "ValueError: something else", "stop"])
     talk(script, steady(plan=two_steps(True)), saved=saved)
-    assert script.asked[-1][1] == ["runs", "same", "another", "next", "stop"]
+    assert script.asked[-1][1] == ["runs", "same", "another", "next", "skip", "cannot", "stop"]
     assert saved[-1].tried == ("smaller-batch",) and saved[-1].facts.get("max_length") == 2048
 
 
@@ -398,7 +398,7 @@ def test_after_the_last_step_further_changes_are_looked_for() -> None:
     fitting = steady().findings(CRASHED)
     further = samples.findings(plan=two_steps(), alternatives=(), questions=())
     doctor = Doctor(lambda case: (further if case.tried else fitting)._replace(case=case))
-    script = Script(["same", "further", "runs"])
+    script = Script(["same", "", "further", "runs"])
     assert talk(script, doctor) is None
     again = doctor.seen[-1]
     beyond = again.facts.get("log.unexplained_bytes")
@@ -410,9 +410,9 @@ def test_where_no_change_is_left_it_says_what_is() -> None:
     fitting = steady().findings(CRASHED)
     nothing = fitting._replace(plan=samples.plan(fits=False))
     doctor = Doctor(lambda case: (nothing if case.tried else fitting)._replace(case=case))
-    script = Script(["same", "further", "paste_new", "ValueError", "stop"])
+    script = Script(["same", "", "further", "paste_new", "ValueError", "stop"])
     talk(script, doctor)
-    assert script.asked[1][1] == ["further", "paste_new", "runs", "stop"]
+    assert script.asked[2][1] == ["further", "paste_new", "runs", "stop"]
     assert script.asked[-1][1] == ["paste_new", "runs", "stop"]
     assert "a card with more memory" in script.printed and "--full" in script.printed
 
@@ -440,7 +440,7 @@ def test_what_follows_from_another_fact_is_not_asked(guess: str, asked: bool) ->
 def test_after_the_last_step_a_new_message_corrects_the_figures() -> None:
     new = Case(crash=samples.crash(allocated_bytes=21 * GIB))
     doctor = steady()
-    script = Script(["same", "paste_new", "CUDA out of memory", "runs"])
+    script = Script(["same", "", "paste_new", "CUDA out of memory", "runs"])
     assert talk(script, doctor, read_log=lambda path: new) is None
     assert len(doctor.seen) == 2
 
