@@ -381,6 +381,7 @@ class Machine(NamedTuple):
     shm_bytes: int | None = None
     driver: str | None = None
     notes: tuple[Text, ...] = ()
+    os: str | None = None  # windows | wsl, where the card is Windows' own; else None
 
     @property
     def gpu(self) -> Gpu | None:

@@ -137,8 +137,9 @@ def settings_of(case: Case) -> dict[str, Value]:
     gpu = case.machine.gpu
     if gpu is not None:
         settings["machine.mig"] = gpu.mig
-    if case.facts.get("log.os"):
-        settings["machine.os"] = str(case.facts.get("log.os"))
+    system = case.facts.get("log.os") or (case.machine.os if gpu is not None else None)
+    if system:
+        settings["machine.os"] = str(system)
     for key, value in (
         ("machine.host_ram_bytes", case.machine.host_ram_bytes),
         ("machine.shm_bytes", case.machine.shm_bytes),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from oomdoctor import doctor, held
@@ -25,6 +26,7 @@ Fake = Callable[..., Mapping[str, str]]
 ROOT = Path(__file__).parents[1]
 LOG, CARD = ROOT / "examples" / "llama2-7b-lora-3090.log", ROOT / "examples" / "llama2-7b-qlora-3090.yaml"
 STRANGER = os.getuid() + 4321
+SCHEMA = json.loads((ROOT / "oomdoctor" / "report" / "schema.json").read_text(encoding="utf-8"))
 DAY = 86400
 # What the screen must say of the processes below, without blanks.
 SAID = {
@@ -59,6 +61,7 @@ def document(proc: Path, environment: Mapping[str, str], *arguments: object) -> 
     code, out, err = fakeproc.run(proc, environment, *arguments, "--json", "--no-input")
     assert code in (0, 10), err
     found: dict[str, Any] = json.loads(out)
+    jsonschema.validate(found, SCHEMA)
     return found
 
 
@@ -133,6 +136,15 @@ def test_in_a_container_that_uses_the_card_itself_a_strange_number_may_be_its_ow
 def test_under_wsl_nobody_is_named(proc: Path, fake_nvml: Fake) -> None:
     (gpu,) = document(proc, fake_nvml("wsl"), "gpu")["gpus"]
     assert [(each["program"], each["bytes"]) for each in gpu["processes"]] == [(None, None)]
+
+
+def test_under_wsl_the_desktop_is_windows(proc: Path, fake_nvml: Fake) -> None:
+    """All 1500 MiB that are in use count as taken, and no command for a Linux desktop is given."""
+    fake = fake_nvml("wsl")
+    found = document(proc, fake, "plan", CARD, "--set", "gpus.name=RTX 4070 Laptop", "--set", "max_length=2048")
+    assert found["machine"]["usable_bytes"] < (8188 - 1500) * MIB
+    (step,) = [step for step in found["plan"]["steps"] if step["rule"] == "free-the-desktop"]
+    assert step["saves_bytes"] == 1500 * MIB and [how["after"].strip() for how in step["how"]] == ["taskmgr"]
 
 
 QLORA = ("plan", CARD, "--set", "gpus.name=RTX 3090", "--set", "per_device_train_batch_size=1")

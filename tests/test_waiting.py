@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -11,12 +12,14 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from oomdoctor import doctor
 from oomdoctor.case import Case, Fact, Gpu, Holder, Machine
 from oomdoctor.doctor import Findings
 from oomdoctor.memory.room import needed_bytes
+from oomdoctor.report.document import schema
 from oomdoctor.sources import gpu_wait
 from oomdoctor.sources.gpu_wait import Waited, first_card, freest_card, wait_for
 from oomdoctor.units import GIB, MIB
@@ -146,9 +149,38 @@ def test_when_the_time_is_up_the_exit_code_says_so_and_no_card_is_an_error(fake_
     full = command(fake_nvml("crowded"), "--wait", "18GiB", "--timeout", "0", "--json")
     out, _ = full.communicate(timeout=30)
     assert full.returncode == 5 and '"enough": false' in out
+    jsonschema.validate(json.loads(out), schema())
     absent = command(fake_nvml("absent"), "--wait", "1GiB")
     _, err = absent.communicate(timeout=30)
     assert absent.returncode == 2 and "no card to wait for" in err and "libnvidia-ml" in err
+
+
+def test_the_wizard_waits_in_a_terminal_until_the_card_is_free(fake_nvml: Fake, tmp_path: Path) -> None:
+    """Ctrl-C leads back to the choices; then somebody else's run ends, and the dialogue goes on."""
+    pexpect = pytest.importorskip("pexpect")
+    card = 'gpu name="RTX 3090" uuid=GPU-0 total=24576 used=20000 reserved=430 cc=8.6\n'
+    full = card + "proc pid=7001 mem=19900 type=C name=python\n"
+    scenario, fresh = tmp_path / "scenario.txt", tmp_path / "fresh.txt"
+    scenario.write_text(full)
+    env = {**fake_nvml("healthy"), "FAKE_NVML": str(scenario), "XDG_DATA_HOME": str(tmp_path), "TERM": "xterm"}
+    arguments = ["-m", "oomdoctor", "--plain", "--lang", "en", "--run", str(CARD), "--set", "max_length=512"]
+    child = pexpect.spawn(
+        sys.executable, arguments, env=env, encoding="utf-8", timeout=30, dimensions=(50, 100), cwd=ROOT
+    )
+    child.expect("Wait until enough comes free")
+    child.expect("Number")
+    child.sendline("1")
+    child.expect("free now 4.05 GiB")  # 24576 - 20000 - 430 MiB
+    child.sendcontrol("c")
+    child.expect("The waiting was ended")
+    child.expect("Number")
+    child.sendline("1")
+    child.expect("free now 4.05 GiB")
+    fresh.write_text(full.replace("used=20000", "used=3").replace("mem=19900", "mem=1"))
+    os.replace(fresh, scenario)
+    child.expect("23.58 GiB are free now, which is enough")
+    child.expect("it fits as it is")
+    child.close(force=True)
 
 
 def test_ctrl_c_ends_the_command_with_130(fake_nvml: Fake) -> None:

@@ -43,7 +43,7 @@ def _wait(chosen: Namespace, lang: str) -> int:
     needed, timeout, pick = _size(chosen.wait), _seconds(chosen.timeout), freest_card if chosen.any else first_card
     machine = _machine(chosen)
     _check(pick(machine.gpus), machine, needed, chosen.any)
-    with Freeing(needed, on_stderr(chosen.plain), lang, chosen.plain) as show:
+    with Freeing(needed, on_stderr(chosen.plain), lang) as show:
         done = wait_for(needed, lambda: pick(_machine(chosen).gpus), show, timeout)
     index = None if done.gpu is None else done.gpu.index
     values = {"index": index, "free": done.free, "needed": needed, "seconds": int(done.seconds)}

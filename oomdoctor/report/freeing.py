@@ -22,11 +22,11 @@ _WORTH_A_LINE = 256 * MIB  # of change, where no bar can be drawn
 
 
 class Freeing:
-    """Call it with each look at the card. console: where it is drawn; plain: no bar."""
+    """Call it with each look at the card. console: where it is drawn; a plain one gets no bar."""
 
-    def __init__(self, needed: int, console: Console, lang: str, plain: bool = False) -> None:
+    def __init__(self, needed: int, console: Console, lang: str) -> None:
         self.needed, self.console, self.lang = needed, console, lang
-        self.drawn = console.is_terminal and not plain and not console.is_dumb_terminal
+        self.drawn = console.is_terminal and console.color_system is not None and not console.is_dumb_terminal
         self.bar: Progress | None = None
         self.task: TaskID | None = None
         self.said: int | None = None

@@ -27,7 +27,7 @@ def read_machine(environ: Mapping[str, str] | None = None) -> Machine:
     environ: where CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER are looked up; the process's own by default.
     """
     environ = os.environ if environ is None else environ
-    machine = Machine(source="nvml", host_ram_bytes=_host_ram(), shm_bytes=_shared_memory())
+    machine = Machine(source="nvml", host_ram_bytes=_host_ram(), shm_bytes=_shared_memory(), os=_system(environ))
     try:
         return _with_cards(machine, environ)
     except Exception as error:  # a broken driver or package must not end the diagnosis of a log
@@ -101,6 +101,12 @@ def _notes_on_processes(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> Iter
     holders = [holder for gpu in gpus for holder in gpu.holders]
     if holders and procfs.is_there() and not procfs.counts_as_host():
         yield Text("texts/gpu.container_pids")
+
+
+def _system(environ: Mapping[str, str]) -> str | None:
+    if sys.platform == "win32":
+        return "windows"
+    return "wsl" if _is_wsl(environ) else None
 
 
 def _is_wsl(environ: Mapping[str, str]) -> bool:

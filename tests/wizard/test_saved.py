@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 
 from oomdoctor import cli, doctor
 from oomdoctor.case import Case, Fact, Machine, Refusal, Text, Unread, UserError
+from oomdoctor.report.document import schema
 from oomdoctor.wizard import saved
 from oomdoctor.wizard.casefile import as_text
 from tests.report import samples
@@ -182,7 +184,7 @@ def saved_case() -> str:
 
 
 @settings(
-    max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(data=st.data())
 def test_a_damaged_case_is_refused_or_read(data: st.DataObject, folder: Path) -> None:
@@ -251,7 +253,9 @@ def test_a_case_is_taken_up_by_its_id_and_listed(folder: Path, capsys: pytest.Ca
     assert saved.last_path() == first
     assert saved.path_of("20260202") == second
     assert cli.main(["resume", "list", "--json"]) == 0
-    listed = json.loads(capsys.readouterr().out)["cases"]
+    found = json.loads(capsys.readouterr().out)
+    jsonschema.validate(found, schema())
+    listed = found["cases"]
     assert [case["id"] for case in listed] == ["20260101-101010-7", "20260202-101010-7", "damaged"]
     assert [case["readable"] for case in listed] == [True, True, False]
     assert listed[0]["kind"] == "cuda_oom" and listed[0]["tried"] == ["smaller-batch"]
