@@ -28,6 +28,7 @@ from benchmarks.clinic.truth import truth
 from benchmarks.clinic.ward import Runs, admitted, sketch
 
 WORKERS = 2
+LONGEST = 180  # seconds of one run, on a busy machine
 QUICK, USUAL = 20, 200
 Got = TypeVar("Got")
 
@@ -86,7 +87,7 @@ def main() -> None:
     chosen = _options()
     records = Records(chosen.keep)
     started = time.monotonic()
-    with Beds(workers=WORKERS) as beds:
+    with Beds(workers=WORKERS, seconds=LONGEST) as beds:
         if chosen.list:
             for patient in in_parallel(chosen.patients, lambda number: admitted(sketch(chosen.seed, number), beds)):
                 print(as_line(patient), flush=True)

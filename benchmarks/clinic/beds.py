@@ -28,6 +28,9 @@ QUIET: Mapping[str, str] = {
     "HF_DEACTIVATE_ASYNC_LOAD": "1",  # a dispatch mode sees one thread
     "HF_DATASETS_DISABLE_PROGRESS_BARS": "0",
     "TOKENIZERS_PARALLELISM": "false",
+    # What a tensor leaves is kept for the next one: the kernel's clearing of pages took as long as the arithmetic.
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": str(8 << 30),
     "OMP_NUM_THREADS": "1",  # threads do not survive a fork
 }
 

@@ -20,7 +20,7 @@ def model(chance: random.Random, model_type: str) -> dict[str, Any]:
     width = drawn(chance, {64: 20, 96: 35, 128: 35, 192: 10})
     layers = drawn(chance, {3: 30, 4: 40, 6: 30})
     heads = width // drawn(chance, {32: 60, 16: 40})
-    vocabulary = drawn(chance, {2048: 15, 4096: 30, 8192: 40, 16384: 15})
+    vocabulary = drawn(chance, {2048: 20, 4096: 40, 8192: 40})
     if model_type == "gpt2":
         shape = {"n_embd": width, "n_layer": layers, "n_head": heads, "n_positions": _LONGEST}
         return {"model_type": "gpt2", **shape, "vocab_size": vocabulary, "pad_token_id": 0}

@@ -31,7 +31,7 @@ METHODS = {"full": 52, "lora": 30, "qlora": 18}
 MIB = 1 << 20
 SMALLEST = 64  # MiB: below that, workspaces and the allocator's segments of 20 MiB are all there is
 # Tokens of one optimizer step, and what a run is given of them at once.
-TOKENS = {2048: 30, 3072: 40, 4096: 30}
+TOKENS = {2048: 45, 3072: 40, 4096: 15}
 
 
 class Runs(Protocol):
