@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from oomdoctor.case import Crash, Fact, Text, Value
-from oomdoctor.diagnosis import GPU_KINDS, allocated_at, idle_bytes
+from oomdoctor.diagnosis import GPU_KINDS, allocated_at, idle_bytes, lines_at
 from oomdoctor.memory.lines import MOVING, Bill, Line, Range, replaced
 from oomdoctor.memory.room import needed_bytes
 from oomdoctor.units import GIB, MIB
 
 OUTSIDE = "measured.outside_gib"  # what the process holds outside of torch; it stays when the run is changed
 _LEAST_CONTEXT = 100 * MIB
+_LIVE = frozenset({"forward", "loss", "backward"})  # phases with a batch on the card
 
 
 def measured_share(bill: Bill, settings: Mapping[str, Value]) -> float:
@@ -65,6 +66,25 @@ def unexplained(bill: Bill, usable: int | None, crash: Crash | None, settings: M
         found.append(_did_not_fit(bill, usable, crash))
     proven = max(found, key=lambda line: line.size.likely)
     return proven if proven.size.likely > 0 else None
+
+
+def moving_at(bill: Bill, crash: Crash | None) -> int:
+    """Likely bytes of what comes and goes with the batch, in the phase in which the run died; 0 where nothing does."""
+    if crash is None or crash.phase not in _LIVE:
+        return 0
+    return sum(line.size.likely for line in lines_at(bill, crash.phase) if line.key in MOVING)
+
+
+def shrunk(line: Line, was: int, now: int) -> Line:
+    """The unexplained line once the run has been changed. What died with the batch on the card is likely to come and go
+    with it, and shrinks as that does (was, now: bytes of it); it may also be something that stays, so that the high end
+    keeps all of it."""
+    if not 0 <= now < was:
+        return line
+    whole = line.size.likely
+    left = round(whole * now / was)
+    formula = Text("texts/bill.unexplained_left", {"whole": whole, "share": now / was})
+    return line._replace(size=Range(left, left, whole), formula=formula)
 
 
 def _measured(bill: Bill, settings: Mapping[str, Value]) -> Line | None:

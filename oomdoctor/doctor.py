@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from oomdoctor import calibration, held, inference, machines, refusals, remarks
 from oomdoctor.case import SOURCES, Architecture, Case, Crash, Fact, Facts, Machine, Run, Text, UserError, Value
 from oomdoctor.diagnosis import Diagnosis, Evidence, diagnose
+from oomdoctor.inferred_length import inferred_length
 from oomdoctor.ladder import make_plan, make_plans, with_edits
 from oomdoctor.memory.bill import Missing
 from oomdoctor.memory.created import tensors_of
@@ -262,7 +263,7 @@ def _completed(case: Case, live: Machine | None) -> tuple[Case, Architecture | N
     unpacked = inference.unpacked_in_fp32(facts, case.crash, architecture)
     facts = facts.add([unpacked] if unpacked else [])
     facts = facts.add(inference.adapter_by_count(facts, price))
-    length = inference.length(facts, case.crash, architecture, price)
+    length = inferred_length(facts, case.crash, architecture, price)
     return case._replace(facts=facts.add([length] if length else [])), architecture, notes
 
 

@@ -6,23 +6,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from oomdoctor.case import Architecture, Crash, Fact, Facts, Text, Value
-from oomdoctor.diagnosis import allocated_at
 from oomdoctor.memory.lines import Bill
-from oomdoctor.memory.request import could_be, printed_step
+from oomdoctor.memory.request import could_be
 from oomdoctor.plan import Settings
 from oomdoctor.sources.cards import cards_of_size
 from oomdoctor.sources.model import models_of_size
 from oomdoctor.units import MIB
 
-# Phases in which the whole model is on the card; phases whose memory grows with the tokens of a batch.
+# Phases in which the whole model is on the card.
 _LOADED = frozenset({"forward", "loss", "backward", "optimizer_step", "eval", "generate", "checkpoint_save"})
-_PER_TOKEN = frozenset({"forward", "loss", "backward"})
 # Assumptions that make the weights heavy, and what to take instead, the likeliest first.
 _LIGHTER = {"torch_dtype": ("bfloat16", "float16"), "quantization": ("nf4", "int8")}
 _ROUNDING = 1.01  # messages print two decimals
-# Lengths to try, eight steps from one power of two to the next.
-_LENGTHS = tuple(base * step // 8 for base in (1024, 2048, 4096, 8192, 16384, 32768) for step in range(8, 16))
-_LENGTH_STEP = 64  # lengths that people set are multiples of it
 _TARGETS = (("q", "v"), ("q", "k", "v", "o"), ("all-linear",))
 _LARGEST_RANK = 1024
 # What runs on NVIDIA's cards from compute capability 8.0 (Ampere) on, or hardly ever elsewhere.
@@ -135,7 +130,7 @@ def heavier_weights(facts: Facts, crash: Crash | None, architecture: Architectur
         return None
     if fact is None or not fact.assumed or fact.value == "float32" or facts.get("quantization") != "none":
         return None
-    wide, narrow = (_is_a_weight(asked, architecture, size) for size in (4, 2))
+    wide, narrow = (is_a_weight(asked, architecture, size) for size in (4, 2))
     reason = Text("texts/doctor.loads_float32", {"requested": asked})
     return Fact("torch_dtype", "float32", f"log:{crash.line}", reason) if wide and not narrow else None
 
@@ -148,7 +143,7 @@ def unpacked_in_fp32(facts: Facts, crash: Crash | None, architecture: Architectu
         return None
     if fact.value == "float32" or not any("bitsandbytes" in frame for frame in crash.frames[-1:]):
         return None
-    wide, narrow = (_is_a_weight(asked, architecture, size) for size in (4, 2))
+    wide, narrow = (is_a_weight(asked, architecture, size) for size in (4, 2))
     reason = Text("texts/doctor.unpacks_float32", {"requested": asked})
     return Fact("bnb_4bit_compute_dtype", "float32", f"log:{crash.line}", reason) if wide and not narrow else None
 
@@ -161,58 +156,11 @@ def bearable(weights: int | None, crash: Crash | None) -> bool:
     return weights <= _ROUNDING * crash.allocated_bytes
 
 
-def length(facts: Facts, crash: Crash | None, architecture: Architecture | None, price: Price) -> Fact | None:
-    """The length that the crash speaks for, where the length is only assumed. It stays an assumption.
-
-    A request that is a whole number of tokens of one tensor gives it; else the shortest that explains what was in use.
-    price: the bill under some settings, or None.
-    """
-    fact = facts.won.get("max_length")
-    if crash is None or crash.phase not in _PER_TOKEN or fact is None or not fact.assumed or architecture is None:
-        return None
-    return _length_of_request(facts, crash, architecture) or _length_of_use(fact, facts, crash, price)
-
-
-def _length_of_request(facts: Facts, crash: Crash, architecture: Architecture) -> Fact | None:
-    """Logits and MLP activations are batch x length x width x bytes; a request that can be a weight says nothing."""
-    asked, batch = crash.requested_bytes, facts.get("per_device_train_batch_size")
-    if asked is None or facts.won["per_device_train_batch_size"].assumed:
-        return None
-    if any(_is_a_weight(asked, architecture, size) for size in (2, 4)):
-        return None
-    for name, width, size in (
-        ("logits", architecture.vocab_size, 4),
-        ("logits", architecture.vocab_size, 2),
-        ("mlp", architecture.intermediate_size, 2),
-    ):
-        per_token = int(batch) * width * size
-        tokens = round(asked / per_token / _LENGTH_STEP) * _LENGTH_STEP
-        slack = printed_step(asked) / 2 / per_token
-        if tokens >= 2 * _LENGTH_STEP and slack < _LENGTH_STEP / 4 and abs(tokens - asked / per_token) <= slack:
-            values = {"requested": asked, "batch": batch, "length": tokens, "width": width, "size": size}
-            return Fact("max_length", tokens, "assumed", Text(f"texts/doctor.length_of_{name}", values))
-    return None
-
-
-def _is_a_weight(asked: int, architecture: Architecture, size: int) -> bool:
+def is_a_weight(asked: int, architecture: Architecture, size: int) -> bool:
     """Whether a request is a weight of the model in numbers of so many bytes."""
     weights = [linear.inputs * linear.outputs for linear in architecture.linears]
     weights.append(architecture.vocab_size * architecture.hidden_size)
     return any(could_be(elements * size, asked) for elements in weights)
-
-
-def _length_of_use(fact: Fact, facts: Facts, crash: Crash, price: Price) -> Fact | None:
-    """The run needed at least what was in use and what was asked for: longer samples are the likeliest reason for a
-    bill below that."""
-    if crash.allocated_bytes is None or crash.requested_bytes is None:
-        return None
-    least, guess = crash.allocated_bytes + crash.requested_bytes, _count(fact) or 0
-    for tokens in _LENGTHS:
-        bill = price({**facts.values(), "max_length": tokens}) if tokens >= guess else None
-        if bill is not None and allocated_at(bill, crash.phase) >= least:
-            reason = Text("texts/doctor.longer", {"used": least, "guess": guess})
-            return None if tokens == guess else Fact("max_length", tokens, "assumed", reason)
-    return None
 
 
 def assumed_keys(facts: Facts) -> dict[str, Value]:

@@ -57,11 +57,12 @@ def _what_counts(settings: Settings) -> tuple[object, ...]:
 
 class Correction(NamedTuple):
     """How the bill is brought to agree with what was measured: a share of what moves, a line on top, and what lies
-    outside of torch."""
+    outside of torch. moving: bytes that came and went with the batch as the run died."""
 
     share: float = 1.0
     line: Line | None = None
     outside: Fact | None = None
+    moving: int = 0
 
 
 def bill_under(case: Case, settings: Settings, architecture: Architecture | None) -> Bill | None:
@@ -92,7 +93,9 @@ def _corrected(bill: Bill | None, correction: Correction, case: Case, settings: 
     bill = calibration.with_context(bill, correction.outside)
     bill = bill if correction.share == 1 else scaled(bill, correction.share)
     line = machines.left_unexplained(correction.line, case.crash, settings)
-    return bill if line is None else with_line(bill, line)
+    if line is None:
+        return bill
+    return with_line(bill, calibration.shrunk(line, correction.moving, calibration.moving_at(bill, case.crash)))
 
 
 def run_under(facts: Facts, settings: Settings) -> Run:
@@ -110,7 +113,8 @@ def _correction(case: Case, settings: Settings, bill: Bill | None) -> Correction
     outside = case.facts.won.get(calibration.OUTSIDE)
     bill = calibration.with_context(bill, outside)
     line = calibration.unexplained(bill, machines.usable_bytes(at_crash), case.crash, settings)
-    return Correction(calibration.measured_share(bill, settings), line, outside)
+    moving = calibration.moving_at(bill, case.crash)
+    return Correction(calibration.measured_share(bill, settings), line, outside, moving)
 
 
 def is_priced(case: Case) -> bool:

@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 
 from oomdoctor import calibration, doctor, inference
-from oomdoctor.case import Case, Crash, Fact, Facts
+from oomdoctor.case import Case, Crash, Fact, Facts, Text
+from oomdoctor.diagnosis import allocated_at
 from oomdoctor.doctor import Findings
+from oomdoctor.memory.lines import Line, Range
 from oomdoctor.texts import render
 from oomdoctor.units import GIB, MIB
 from tests.memory.arithmetic import added_up
@@ -63,6 +65,39 @@ def test_a_guessed_length_grows_until_it_explains_the_crash() -> None:
     assert fact.assumed and int(str(fact.value)) > 2048
     assert findings.bill is not None
     assert findings.bill.allocated.likely >= 38 * GIB
+
+
+def test_logits_of_an_odd_length_tell_it_where_as_much_was_in_use() -> None:
+    """4 x 777 tokens x 32000 words x 4 B = 379.4 MiB, which the allocator asks for as 380: 774 to 778 tokens."""
+    known = {"per_device_train_batch_size": 4, "torch_dtype": "bfloat16"}
+    bill = _examined(None, **known, max_length=777).bill
+    assert bill is not None
+    crash = _crash(requested_bytes=380 * MIB, allocated_bytes=allocated_at(bill, "forward"))
+    fact = _examined(crash, **known).case.facts.won["max_length"]
+    assert fact.assumed and 774 <= int(str(fact.value)) <= 778
+
+
+@pytest.mark.parametrize(("stated", "least", "most"), [(True, 320, 384), (False, 2048, 2048)])
+def test_a_guess_far_above_what_was_in_use_gives_way_where_the_settings_are_stated(
+    stated: bool, least: int, most: int
+) -> None:
+    """Died in backward with what 350 tokens need on the card; whether blocks are recomputed must be known for that."""
+    known = {"per_device_train_batch_size": 8, "torch_dtype": "bfloat16"}
+    bill = _examined(None, **known, max_length=350).bill
+    assert bill is not None
+    asked = 20 * MIB  # any small tensor
+    crash = _crash(phase="backward", requested_bytes=asked, allocated_bytes=allocated_at(bill, "backward") - asked)
+    facts = {**RUN, **known}
+    facts = facts if stated else {key: value for key, value in facts.items() if key != "gradient_checkpointing"}
+    findings = doctor.examine(Case(crash=crash).know(Fact(key, value, "set") for key, value in facts.items()))
+    assert least <= int(str(findings.case.facts.get("max_length"))) <= most
+
+
+def test_what_is_unexplained_shrinks_with_the_batch_and_may_be_something_else() -> None:
+    """600 MiB beyond a batch that took 8 GiB: 150 MiB are left of it where the batch takes 2, or all of it."""
+    line = Line("unexplained", Range(600, 600, 600), Text("texts/bill.source_crash"), Text("texts/bill.source_crash"))
+    assert calibration.shrunk(line, 8 * GIB, 2 * GIB).size == Range(150, 150, 600)
+    assert calibration.shrunk(line, 8 * GIB, 9 * GIB) == line
 
 
 def test_a_known_length_is_kept_and_the_rest_is_carried_as_unexplained() -> None:

@@ -32,6 +32,12 @@ def near(requested: int) -> tuple[float, float]:
     return requested - slack, requested + slack
 
 
+def behind(requested: int) -> tuple[float, float]:
+    """The smallest and the largest size that a printed request may stand for, where it is no block of 2 or 20 MiB."""
+    slack = printed_step(requested) / 2
+    return requested - (_STEP if requested >= _LARGE and requested % _STEP == 0 else 0) - slack, requested + slack
+
+
 def distance(size: int, requested: int, kind: str = "cuda_oom") -> int:
     """Bytes between what was printed and the nearest that a tensor of this size makes the allocator print."""
     asked = _up(size + _PADDING.get(kind, 0), _SMALLEST)

@@ -1,0 +1,108 @@
+"""The length of the samples, where nothing states it: what the crash says of it, by what it asked for and what was in
+use. A length that is only guessed decides nothing well: activations and logits grow with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from oomdoctor.case import Architecture, Crash, Fact, Facts, Text
+from oomdoctor.diagnosis import allocated_at
+from oomdoctor.inference import Price, is_a_weight
+from oomdoctor.memory.request import behind, printed_step
+
+# Phases whose memory grows with the tokens of a batch, and those in which what the forward pass stores is complete.
+_PER_TOKEN = frozenset({"forward", "loss", "backward"})
+_COMPLETE = frozenset({"loss", "backward"})
+# Lengths to try, eight steps from one power of two to the next.
+_LENGTHS = tuple(base * step // 8 for base in (64 << power for power in range(10)) for step in range(8, 16))
+_STEP = 64  # lengths that people set are multiples of it
+_PRECISE = 0.05  # a request's rounding, as a share of the length, beyond which it says too little
+_AGREES = (0.75, 1.25)  # of what the bill has in use at that moment; the model code in between keeps a little
+# Without these, what was in use may be small for another reason than short samples.
+_STATED = ("per_device_train_batch_size", "gradient_checkpointing")
+
+
+def inferred_length(facts: Facts, crash: Crash | None, architecture: Architecture | None, price: Price) -> Fact | None:
+    """The length that the crash speaks for, where the length is only assumed. It stays an assumption.
+
+    A request that is a whole number of tokens of one tensor gives it; else the shortest that explains what was in use:
+    in place of a shorter guess always, in place of a longer one where the whole forward pass was on the card.
+    facts: with assumptions. price: the bill under some settings, or None.
+    """
+    fact = facts.won.get("max_length")
+    if crash is None or crash.phase not in _PER_TOKEN or fact is None or not fact.assumed or architecture is None:
+        return None
+    guess = int(str(fact.value))
+    return _of_request(facts, crash, architecture, price) or _of_use(guess, facts, crash, price)
+
+
+def _of_request(facts: Facts, crash: Crash, architecture: Architecture, price: Price) -> Fact | None:
+    """Logits and MLP activations are batch x length x width x bytes; a request that can be a weight says nothing."""
+    asked, batch = crash.requested_bytes, facts.get("per_device_train_batch_size")
+    if asked is None or facts.won["per_device_train_batch_size"].assumed:
+        return None
+    if any(is_a_weight(asked, architecture, size) for size in (2, 4)):
+        return None
+    behind_it = tuple(_lengths_behind(asked, int(str(batch)), architecture))
+    exact = (found for found in behind_it if found.exact)
+    likely = (found for found in behind_it if found.name == "logits" and _was_in_use(found.tokens, facts, crash, price))
+    found = next(exact, None) or next(likely, None)
+    if found is None:
+        return None
+    values = {"requested": asked, "batch": batch, "length": found.tokens, "width": found.width, "size": found.size}
+    return Fact("max_length", found.tokens, "assumed", Text(f"texts/doctor.length_of_{found.name}", values))
+
+
+class _Behind(NamedTuple):
+    """A tensor of so many tokens a sample, `width` numbers of `size` bytes each. exact: a round length, to the last
+    token."""
+
+    name: str
+    width: int
+    size: int
+    tokens: int
+    exact: bool
+
+
+def _lengths_behind(asked: int, batch: int, architecture: Architecture) -> Iterator[_Behind]:
+    """Tensors with the length that makes them ask for so much. Where rounding leaves several, the longest."""
+    for name, width, size in (
+        ("logits", architecture.vocab_size, 4),
+        ("logits", architecture.vocab_size, 2),
+        ("mlp", architecture.intermediate_size, 2),
+    ):
+        token = batch * width * size
+        tokens, slack = round(asked / token / _STEP) * _STEP, printed_step(asked) / 2 / token
+        if tokens >= 2 * _STEP and slack < _STEP / 4 and abs(tokens - asked / token) <= slack:
+            yield _Behind(name, width, size, tokens, exact=True)
+        least, most = (end / token for end in behind(asked))
+        if most >= 1 and most - least <= _PRECISE * most:
+            yield _Behind(name, width, size, int(most), exact=False)
+
+
+def _was_in_use(tokens: int, facts: Facts, crash: Crash, price: Price) -> bool:
+    """Whether about as much was in use as the bill has where such logits are made: after all that the forward pass
+    stores, before anything of the loss."""
+    bill = price({**facts.values(), "max_length": tokens})
+    if bill is None or crash.allocated_bytes is None:
+        return False
+    low, high = _AGREES
+    if crash.phase == "forward":
+        return low * allocated_at(bill, "forward") <= crash.allocated_bytes <= high * allocated_at(bill, "forward")
+    return low * allocated_at(bill, "forward") <= crash.allocated_bytes <= high * allocated_at(bill, crash.phase)
+
+
+def _of_use(guess: int, facts: Facts, crash: Crash, price: Price) -> Fact | None:
+    """The run needed at least what was in use and what was asked for: longer samples are the likeliest reason for a
+    bill below that, and shorter ones for a bill far above."""
+    if crash.allocated_bytes is None or crash.requested_bytes is None:
+        return None
+    least = crash.allocated_bytes + crash.requested_bytes
+    shorter = crash.phase in _COMPLETE and all(key in facts.won and not facts.won[key].assumed for key in _STATED)
+    for tokens in _LENGTHS:
+        bill = price({**facts.values(), "max_length": tokens}) if shorter or tokens >= guess else None
+        if bill is not None and allocated_at(bill, crash.phase) >= least:
+            reason = Text(f"texts/doctor.{'longer' if tokens > guess else 'shorter'}", {"used": least, "guess": guess})
+            return None if tokens == guess else Fact("max_length", tokens, "assumed", reason)
+    return None
