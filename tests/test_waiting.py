@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from oomdoctor.sources import gpu_wait
 from oomdoctor.sources.gpu_wait import Waited, first_card, freest_card, wait_for
 from oomdoctor.units import GIB, MIB
 from oomdoctor.wizard.waiting import Wait, worth_waiting
+from oomdoctor.wizard.walk import Interrupted
 from tests.wizard.test_walk import Doctor, Script, steady, talk
 
 ROOT = Path(__file__).parents[1]
@@ -276,6 +278,17 @@ def test_ctrl_c_ends_the_waiting_and_not_the_dialogue() -> None:
     assert script.printed.count("The waiting was ended") == 2
     assert re.search(r"oomdoctor gpu --wait \d+MiB && ", script.printed)
     assert saved[-1].crash is not None and saved[-1].facts.get("machine.foreign_bytes") is None
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_request_to_end_ends_the_dialogue_too() -> None:
+    def asked_to_end() -> Machine:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(1)
+        raise AssertionError("the signal was not taken")
+
+    with pytest.raises(Interrupted):
+        in_dialogue([True], asked_to_end)  # type: ignore[arg-type]
 
 
 def test_nobody_is_asked_to_wait_where_the_card_cannot_be_read() -> None:

@@ -3,9 +3,9 @@
     python -m benchmarks.dialogues [NAME ...] [--jobs 2]
 
 Each dialogue of tests/wizard/dialogues is walked through: at every prompt it is left, by Ctrl-C, and once more by
-Ctrl-D, SIGTERM, SIGHUP or after the window was made smaller. It must end with 130 and say the way back, and `oomdoctor
-resume` must stand at that prompt again. On every screen: nothing wider than the window, no half character, no escapes,
-no traceback, one language.
+Ctrl-D, SIGTERM, SIGHUP, after the window was made smaller, or under --plain. It must end with 130 and say the way
+back, and `oomdoctor resume` must stand at that prompt again. On every screen: nothing wider than the window, no half
+character, no escapes, no traceback, one language.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from tests.wizard.prompts import squeezed
 from tests.wizard.terminal import ROOT
 
 LANGUAGES, WIDTHS = ("en", "zh"), (60, 100)
+PLAIN = "plain"  # numbers are typed in place of arrow keys, and it is left by Ctrl-C
 
 
 class Walk(NamedTuple):
@@ -48,7 +49,7 @@ class Result(NamedTuple):
 
 def walks(names: list[str]) -> Iterator[Walk]:
     """Every dialogue in every language and width; the ways to leave take turns, Ctrl-C comes everywhere."""
-    ways = [name for name in STOPS if name != "ctrl-c"]
+    ways = [*(name for name in STOPS if name != "ctrl-c"), PLAIN]
     places = [(name, lang, columns) for name in names for lang in LANGUAGES for columns in WIDTHS]
     for number, place in enumerate(places):
         yield Walk(*place, "ctrl-c")
@@ -59,9 +60,10 @@ def walked(walk: Walk) -> Result:
     """What was found in one walk."""
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        through = Interrupted(dialogue(walk.name), walk.lang, Path(folder), walk.columns, rows=24)
+        options = ("--plain",) if walk.stop == PLAIN else ()
+        through = Interrupted(dialogue(walk.name), walk.lang, Path(folder), (walk.columns, 24), options)
         try:
-            found = through.walk(STOPS[walk.stop])
+            found = through.walk(STOPS.get(walk.stop, STOPS["ctrl-c"]))
         except AssertionError as error:
             found = [*through.found, str(error)]
         return Result(walk, through.prompts, time.monotonic() - begun, found)

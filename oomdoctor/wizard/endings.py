@@ -9,9 +9,13 @@ from contextlib import contextmanager
 from types import FrameType
 
 
+class AskedToEnd(KeyboardInterrupt):
+    """Not a person's Ctrl-C, which may only be meant for what is waited for."""
+
+
 @contextmanager
 def taken_as_ctrl_c() -> Iterator[None]:
-    """SIGHUP and SIGTERM raise KeyboardInterrupt here; one that is ignored (nohup) stays ignored."""
+    """SIGHUP and SIGTERM raise AskedToEnd here; one that is ignored (nohup) stays ignored."""
     names = ("SIGHUP", "SIGTERM") if threading.current_thread() is threading.main_thread() else ()
     before = {getattr(signal, name): signal.getsignal(getattr(signal, name)) for name in names if hasattr(signal, name)}
     taken = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
@@ -25,4 +29,4 @@ def taken_as_ctrl_c() -> Iterator[None]:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+    raise AskedToEnd

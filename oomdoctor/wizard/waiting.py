@@ -11,6 +11,7 @@ from oomdoctor.machines import held_now
 from oomdoctor.memory.room import needed_bytes
 from oomdoctor.report.page import GOOD
 from oomdoctor.wizard.dialogue import Dialogue
+from oomdoctor.wizard.endings import AskedToEnd
 from oomdoctor.wizard.ports import Choice
 
 _OTHERS = ("machine.foreign_bytes", "machine.own_leftover_bytes")  # what may end by itself; a desktop does not
@@ -35,6 +36,8 @@ def offer_to_wait(talk: Dialogue, findings: Findings) -> Findings:
     while talk.port.select(_words(talk, "question", wait), choices, True):
         try:
             free = _wait(talk, wait)
+        except AskedToEnd:
+            raise
         except KeyboardInterrupt:
             talk.page.line("")
             _say(talk, "ended", wait)

@@ -51,10 +51,13 @@ STOPS: Mapping[str, Stop] = {
 
 
 class Interrupted:
-    """The walk through a dialogue with an interruption at every prompt. found: what went wrong."""
+    """The walk through a dialogue with an interruption at every prompt. found: what went wrong. size: columns, rows."""
 
-    def __init__(self, script: Dialogue, lang: str, folder: Path, columns: int, rows: int = 40) -> None:
-        self.script, self.lang, self.folder, self.size = script, lang, folder, (columns, rows)
+    def __init__(
+        self, script: Dialogue, lang: str, folder: Path, size: tuple[int, int] = (80, 40), options: tuple[str, ...] = ()
+    ) -> None:
+        self.script, self.lang, self.folder, self.size = script, lang, folder, size
+        self.options = ("--no-gpu", "--lang", lang, *options)
         self.person = Person(script, lang)
         self.found: list[str] = []
         self.prompts = 0
@@ -92,7 +95,7 @@ class Interrupted:
 
     def _run(self, arguments: tuple[str, ...]) -> Terminal:
         columns, rows = self.size
-        return Terminal(["--no-gpu", "--lang", self.lang, *arguments], self.folder, columns, rows)
+        return Terminal([*self.options, *arguments], self.folder, columns, rows)
 
     def _interrupt(self, terminal: Terminal, prompt: Prompt, stop: Stop) -> tuple[Terminal, Prompt] | None:
         """The program taken up again, and its prompt. None where the case was closed."""

@@ -14,7 +14,7 @@ from oomdoctor.texts import render
 from tests.wizard.terminal import Screen
 
 PASTES = ("paste", "paste_or_name")  # where many lines are typed
-_GROUPS = ("wizard.", "suggestion.", "lessons.")  # of rules/texts: what a dialogue asks and offers
+_GROUPS = ("wizard.", "suggestion.", "lessons.", "waiting.")  # of rules/texts: what a dialogue asks and offers
 
 
 class Prompt(NamedTuple):
@@ -95,7 +95,8 @@ def _name_of(lines: list[str], lang: str) -> str:
         asked = squeezed("".join(lines[first:])).removeprefix("?")
         names = [name for name, pattern in _questions(lang).items() if pattern.fullmatch(asked)]
         if names:
-            return max(names, key=lambda name: len(_questions(lang)[name].pattern))
+            name = max(names, key=lambda name: len(_questions(lang)[name].pattern))
+            return "path" if name == "bad_path" else name  # what was wrong with the path stands below it
     return ""
 
 

@@ -30,7 +30,7 @@ def test_a_dialogue_that_is_left_at_every_prompt_goes_on_there(
     name: str, lang: str, columns: int, stop: object, tmp_path: Path
 ) -> None:
     script = dialogue(name)
-    assert Interrupted(script, lang, tmp_path, columns).walk(stop) == []  # type: ignore[arg-type]
+    assert Interrupted(script, lang, tmp_path, (columns, 40)).walk(stop) == []  # type: ignore[arg-type]
     kept = list((tmp_path / "oomdoctor" / "cases").glob("case-*.yaml"))
     assert bool(kept) is script.keeps
 
