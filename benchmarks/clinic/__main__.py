@@ -25,7 +25,7 @@ from benchmarks.clinic.loop import Records, course
 from benchmarks.clinic.patient import Patient
 from benchmarks.clinic.scores import Finding, misses, summary
 from benchmarks.clinic.truth import truth
-from benchmarks.clinic.ward import Runs, admitted, sketch
+from benchmarks.clinic.ward import Runs, admitted
 
 WORKERS = 2
 LONGEST = 180  # seconds of one run, on a busy machine
@@ -50,7 +50,7 @@ def finding(seed: int, number: int, runs: Runs, records: Records) -> Finding | N
     """One patient from admission to score; None where there is no such patient."""
     clock = Clock()
     with clock.part("admission"):
-        patient = admitted(sketch(seed, number), runs)
+        patient = admitted(seed, number, runs)
     if patient is None:
         return None
     with clock.part("treatment"):
@@ -89,7 +89,7 @@ def main() -> None:
     started = time.monotonic()
     with Beds(workers=WORKERS, seconds=LONGEST) as beds:
         if chosen.list:
-            for patient in in_parallel(chosen.patients, lambda number: admitted(sketch(chosen.seed, number), beds)):
+            for patient in in_parallel(chosen.patients, lambda number: admitted(chosen.seed, number, beds)):
                 print(as_line(patient), flush=True)
             return
         findings = []

@@ -87,3 +87,17 @@ def test_parameters_are_those_of_the_real_class(family: str) -> None:
     with torch.device("meta"):
         real = kind.from_config(transformers.AutoConfig.for_model(family, **said))
     assert parameters(config) == pytest.approx(sum(each.numel() for each in real.parameters()), rel=0.05)
+
+
+class FirstTooSmall(Endless):
+    """Half of what is drawn takes hardly anything."""
+
+    def run(self, patient: Patient, capped: bool = True) -> Outcome:
+        self.peak = 10 * MIB if len(patient.data.lengths) < 20 else 400 * MIB
+        return super().run(patient, capped)
+
+
+def test_another_is_drawn_under_the_same_number_where_the_first_takes_hardly_anything() -> None:
+    found = list(ward.patients(7, 12, FirstTooSmall(0)))
+    assert [patient.id for patient in found] == [f"7-{number}" for number in range(12)]
+    assert all(len(patient.data.lengths) >= 20 for patient in found)
