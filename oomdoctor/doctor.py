@@ -7,7 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from oomdoctor import calibration, held, inference, machines, refusals, remarks
+from oomdoctor.assumptions import assumptions
 from oomdoctor.case import SOURCES, Architecture, Case, Crash, Fact, Facts, Machine, Run, Text, UserError, Value
+from oomdoctor.deciding import Advice, open_questions
 from oomdoctor.diagnosis import Diagnosis, Evidence, diagnose
 from oomdoctor.inferred_length import inferred_length
 from oomdoctor.ladder import make_plan, make_plans, with_edits
@@ -22,10 +24,11 @@ from oomdoctor.pricing import (
     is_priced,
     missing_keys,
     pricing_of,
+    repriced,
     run_under,
     weights_under,
 )
-from oomdoctor.questions import Question, assumptions, open_questions, with_proposals
+from oomdoctor.questions import Question, with_proposals
 from oomdoctor.remedies.rules import all_rules
 from oomdoctor.sources.model import architecture_for
 from oomdoctor.suggestions.suggestion import Suggestion
@@ -153,24 +156,24 @@ def examine(case: Case, live: Machine | None = None, prefer: str = "ladder", wit
 
     Raises UserError where a model or a card is named that nobody knows.
     """
-    case, settings, architecture, pricing, notes = set_out(case, live)
-    bill, usable = pricing.bill(settings), pricing.usable(settings)
+    out = set_out(case, live)
+    case, settings, architecture, pricing, notes = out
     findings = Findings(
         case=case,
-        diagnosis=diagnose(_evidence(case, settings, architecture, bill, _usable_at_crash(settings, pricing))),
-        bill=bill,
+        diagnosis=diagnosis_of(out),
+        bill=pricing.bill(settings),
         missing=missing_keys(settings, architecture) if is_priced(case) else (),
-        usable_bytes=usable,
+        usable_bytes=pricing.usable(settings),
         notes=(
             *notes,
-            *held.notes(case, live, bill, settings, pricing.usable),
+            *held.notes(case, live, pricing.bill(settings), settings, pricing.usable),
             *remarks.of_the_model(case.facts, architecture),
             *remarks.not_understood(case),
         ),
         suggested=_suggested(case) if architecture is None and is_priced(case) else (),
         warnings=_warnings(case, {**pricing.circumstances, **settings}) if case.crash is None else (),
     )
-    return _planned(findings, settings, pricing, prefer) if with_plan else findings
+    return _planned(findings, out, prefer) if with_plan else findings
 
 
 def _usable_at_crash(settings: Settings, pricing: Pricing) -> int | None:
@@ -193,6 +196,18 @@ def set_out(case: Case, live: Machine | None = None) -> SetOut:
     case, architecture, notes = _completed(case, live)
     settings = {**case.facts.values(), **machines.settings_of(case)}
     return SetOut(case, settings, architecture, pricing_of(case, settings, architecture), notes)
+
+
+def diagnosis_of(out: SetOut) -> Diagnosis:
+    """What died, where and why, as far as the case tells."""
+    bill, usable = out.pricing.bill(out.settings), _usable_at_crash(out.settings, out.pricing)
+    return diagnose(_evidence(out.case, out.settings, out.architecture, bill, usable))
+
+
+def planning(out: SetOut, diagnosis: Diagnosis | None) -> tuple[list[Rule], Pricing]:
+    """What a plan is made of: the rules that were not tried yet, and prices that know the diagnosis."""
+    rules = refusals.left(all_rules(), out.case)
+    return rules, out.pricing._replace(circumstances={**out.pricing.circumstances, **_verdicts(diagnosis)})
 
 
 def plan_alone(case: Case, prefer: str = "ladder") -> Findings:
@@ -292,20 +307,24 @@ def _spread(rules: Iterable[Rule], settings: Settings, pricing: Pricing) -> Plan
     return sharded_plan(rules, settings, pricing)
 
 
-def _planned(findings: Findings, settings: Settings, pricing: Pricing, prefer: str) -> Findings:
-    rules = refusals.left(all_rules(), findings.case)
-    known = {**pricing.circumstances, **_verdicts(findings.diagnosis)}
-    pricing = pricing._replace(circumstances=known)
-    plans = make_plans(rules, settings, pricing)
-    spread = _spread(rules, settings, pricing)
+def _planned(findings: Findings, out: SetOut, prefer: str) -> Findings:
+    rules, pricing = planning(out, findings.diagnosis)
+    plans = make_plans(rules, out.settings, pricing)
+    spread = _spread(rules, out.settings, pricing)
     if spread is not None:
         plans[SHARDED] = spread
-    plan = with_edits(plans.pop(prefer if prefer in plans else PREFERENCES[0]), {**known, **settings})
-    questions = open_questions(findings.case.facts, findings.missing, plan, settings, pricing)
+    plan = plans.pop(prefer if prefer in plans else PREFERENCES[0])
+    plan = with_edits(plan, {**pricing.circumstances, **out.settings})
+
+    def reprice(settings: Settings, answered: str) -> Pricing:
+        return repriced(pricing, out.case, settings, out.architecture, answered)
+
+    facts, unknown = findings.case.facts, findings.case.unknown_answers
+    advice = Advice(facts, plan, out.settings, rules, pricing, reprice, findings.missing, unknown)
     return findings._replace(
         plan=refusals.listed(plan, all_rules(), findings.case),
         alternatives=tuple(plans.values()),
-        questions=with_proposals(questions, findings.suggested),
+        questions=with_proposals(open_questions(advice), findings.suggested),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from oomdoctor import doctor
+from oomdoctor.assumptions import assumptions
 from oomdoctor.case import Case, Fact, Facts, Run, Text, UserError, Value
 from oomdoctor.doctor import Findings
 from oomdoctor.exits import LACKING
@@ -15,7 +16,6 @@ from oomdoctor.memory.allocator import AllocatorSettings, Outcome, replay
 from oomdoctor.memory.bill import DERIVED, NEEDED
 from oomdoctor.memory.lines import Bill, Range
 from oomdoctor.memory.room import is_open
-from oomdoctor.questions import assumptions
 from oomdoctor.sources.model import config_for
 from oomdoctor.trace import launch
 from oomdoctor.trace.order import obstacles, spec_of

@@ -84,7 +84,14 @@ def make_plan(rules: Iterable[Rule], settings: Settings, pricing: Pricing, prefe
     return _with_rules(_make_plan(within_reach, settings, pricing, prefer), originals)
 
 
-def _make_plan(rules: Sequence[Rule], settings: Settings, pricing: Pricing, prefer: str) -> Plan:
+def sketched(rules: Iterable[Rule], settings: Settings, pricing: Pricing, prefer: str = "ladder") -> Plan:
+    """The plan of one order without the search for fewer steps, which takes most of the time: enough to see whether two
+    runs begin with the same step."""
+    within_reach = _within_reach(list(rules), settings, pricing)
+    return _make_plan(within_reach, settings, pricing, prefer, thrifty=False)
+
+
+def _make_plan(rules: Sequence[Rule], settings: Settings, pricing: Pricing, prefer: str, thrifty: bool = True) -> Plan:
     chosen = [rule for rule in rules if prefer != "lossless" or rule.lossless]
     rungs = rungs_of(chosen, settings, pricing)
     ordered = sorted(chosen, key=lambda rule: _order(rule, rungs[rule.id], prefer))
@@ -94,7 +101,7 @@ def _make_plan(rules: Sequence[Rule], settings: Settings, pricing: Pricing, pref
     if not plan.fits:
         return plan
     plan = _pruned(plan, settings, pricing)
-    return plan if prefer == "fastest" else _cheapest(plan, ordered, rungs, settings, pricing)
+    return plan if prefer == "fastest" or not thrifty else _cheapest(plan, ordered, rungs, settings, pricing)
 
 
 def _cheapest(

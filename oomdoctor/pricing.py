@@ -3,6 +3,7 @@ known beside them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from oomdoctor import calibration, inference, machines
@@ -18,6 +19,32 @@ from oomdoctor.units import GIB
 
 def pricing_of(case: Case, settings: Settings, architecture: Architecture | None) -> Pricing:
     """How settings of this case are judged. Bills are remembered: the ladder asks for the same one often."""
+    bill = _bills_from(case, settings, architecture)
+    return Pricing(
+        bill=bill,
+        usable=machines.usable_bytes,
+        circumstances={
+            **circumstances_of(case),
+            **inference.assumed_keys(case.facts),
+            **_shape_facts(case.facts, architecture),
+        },
+        assumed={key: fact.value for key, fact in case.facts.won.items() if fact.assumed},
+        possible=_bearable(bill, case),
+    )
+
+
+def repriced(
+    pricing: Pricing, case: Case, settings: Settings, architecture: Architecture | None, answered: str
+) -> Pricing:
+    """How settings would be judged, had the run been set as these say: what the crash measured is held against their
+    bill. answered: the key that would no longer be assumed."""
+    bill = _bills_from(case, settings, architecture)
+    known = {key: value for key, value in pricing.circumstances.items() if key != f"assumed.{answered}"}
+    return pricing._replace(bill=bill, circumstances=known, possible=_bearable(bill, case))
+
+
+def _bills_from(case: Case, settings: Settings, architecture: Architecture | None) -> Callable[[Settings], Bill | None]:
+    """The bill of any settings, corrected by what was measured of the run as these settings say."""
     first = bill_under(case, settings, architecture)
     correction = _correction(case, settings, first)
     remembered = {_what_counts(settings): _corrected(first, correction, case, settings)}
@@ -28,17 +55,11 @@ def pricing_of(case: Case, settings: Settings, architecture: Architecture | None
             remembered[key] = _corrected(bill_under(case, tried, architecture), correction, case, tried)
         return remembered[key]
 
-    return Pricing(
-        bill=bill,
-        usable=machines.usable_bytes,
-        circumstances={
-            **circumstances_of(case),
-            **inference.assumed_keys(case.facts),
-            **_shape_facts(case.facts, architecture),
-        },
-        assumed={key: fact.value for key, fact in case.facts.won.items() if fact.assumed},
-        possible=lambda tried: inference.bearable(_weights_in(bill(tried)), case.crash),
-    )
+    return bill
+
+
+def _bearable(bill: Callable[[Settings], Bill | None], case: Case) -> Callable[[Settings], bool]:
+    return lambda tried: inference.bearable(_weights_in(bill(tried)), case.crash)
 
 
 def _weights_in(bill: Bill | None) -> int | None:

@@ -76,6 +76,7 @@ def report(case: Case, chosen: Namespace, lang: str) -> int:
 
 def wizard(case: Case, chosen: Namespace, port: Port, lang: str, keeper: Keeper | None = None) -> int:
     """The dialogue. keeper: of a case that is kept already, None for a new one."""
+    from oomdoctor.whatif import WhatIf
     from oomdoctor.wizard.keeper import keeper_of
     from oomdoctor.wizard.walk import Interrupted, walk
 
@@ -101,6 +102,7 @@ def wizard(case: Case, chosen: Namespace, port: Port, lang: str, keeper: Keeper 
             ask_plan=chosen.prefer is None,
             full=chosen.full,
             look=look,
+            what_if=WhatIf(live, chosen.prefer or "ladder"),
         )
     except Interrupted:
         return INTERRUPTED

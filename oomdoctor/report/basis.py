@@ -49,6 +49,8 @@ def questions_section(page: Page, questions: Iterable[Question], case: Case) -> 
             value, reason = value_text(question.default), page.say(question.reason)
             taken = page.word("question_default_why" if reason else "question_default", value=value, reason=reason)
             page.paragraph(taken, indent=4, style="dim")
+        if question.why is not None:
+            page.paragraph(page.say(question.why), indent=4)
     page.paragraph(how_to_answer(page, case), style="dim")
 
 

@@ -301,6 +301,8 @@ def _question(question: Question, lang: str) -> Document:
         "choices": [list(choice) if isinstance(choice, tuple) else choice for choice in question.choices],
         "default": list(question.default) if isinstance(question.default, tuple) else question.default,
         "proposed": [proposal.value for proposal in question.proposed],
+        "decides": question.decides,
+        "why": render(question.why, lang) or None,
     }
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
-from oomdoctor import fields, knowledge
-from oomdoctor.case import Fact, Text, Value
-from oomdoctor.questions import Question
+from oomdoctor import fields
+from oomdoctor.case import Text, Value
+from oomdoctor.questions import Question, answer_text
 from oomdoctor.report.basis import value_text
 from oomdoctor.report.page import Page
 from oomdoctor.texts import render
@@ -28,7 +28,9 @@ _REPLIES = (Reply.EXPLAIN, Reply.BACK, Reply.ENOUGH)
 
 
 def ask(question: Question, port: Port, lang: str) -> Value | Reply:
-    """The value answered, typed, or UNKNOWN, BACK or ENOUGH. Asks again after an explanation."""
+    """The value answered, typed, or UNKNOWN, BACK or ENOUGH. Says before why it is asked, what the word means and what
+    is taken without an answer; asks again after an explanation."""
+    introduce(question, Page(port.console, lang))
     while True:
         answer = _answer(question, port, lang)
         if answer is not Reply.EXPLAIN:
@@ -44,34 +46,32 @@ def _answer(question: Question, port: Port, lang: str) -> Value | Reply:
     return _type(question, port, lang) if answer is Reply.OTHER else answer
 
 
-def explain(question: Question, page: Page) -> None:
-    """What the word means, and what is taken without an answer."""
-    page.paragraph(page.say(question.help), indent=2)
+def introduce(question: Question, page: Page) -> None:
+    """What hangs on the answer, the word in a line for someone new to it, and what is taken without one."""
+    for words in (question.why, question.newcomer):
+        if words is not None:
+            page.paragraph(page.say(words), style="dim")
     if question.default is not None and question.reason is not None:
-        taken = Text("texts/wizard.taken", {"value": value_text(question.default), "reason": page.say(question.reason)})
-        page.paragraph(page.say(taken), indent=2)
+        value = answer_text(question.key, question.default)
+        taken = Text("texts/wizard.taken", {"value": value, "reason": question.reason})
+        page.paragraph(page.say(taken), style="dim")
 
 
-def question_of(key: str, taken: Fact | None = None) -> Question:
-    """The question about a run-card key. taken: what is assumed until it is answered."""
-    entry = knowledge.lookup(f"questions/{key}")
-    values = [choice["value"] for choice in entry["choices"]]
-    return Question(
-        key=key,
-        ask=Text(f"questions/{key}/ask"),
-        choices=tuple(tuple(value) if isinstance(value, list) else value for value in values),
-        default=taken.value if taken else None,
-        reason=taken.reason if taken else None,
-        help=Text(f"questions/{key}/help"),
-    )
+def explain(question: Question, page: Page) -> None:
+    """More of what the word means, and where to look."""
+    page.paragraph(page.say(question.help), indent=2)
 
 
 def _select(question: Question, port: Port, lang: str) -> Any:
-    labels = _labels(question.key, lang)
-    choices = [Choice(value, labels.get(value, value_text(value))) for value in question.choices]
-    choices += _replies(lang, _unknown(question, labels, lang))
+    labels = {value: _label(question.key, value, lang) for value in question.choices}
+    choices = [Choice(value, label) for value, label in labels.items()]
+    choices += _replies(lang, _unknown(question, lang))
     offered = question.default in question.choices
     return port.select(render(question.ask, lang), choices, question.default if offered else Reply.UNKNOWN)
+
+
+def _label(key: str, value: Value, lang: str) -> str:
+    return render(answer_text(key, value), lang)
 
 
 def _replies(lang: str, unknown: str) -> list[Choice]:
@@ -109,20 +109,10 @@ def _type(question: Question, port: Port, lang: str) -> Any:
     return special[answer] if answer in special else fields.parse(question.key, answer)
 
 
-def _labels(key: str, lang: str) -> dict[Value, str]:
-    """The words for each value that rules/questions offers."""
-    found: dict[Value, str] = {}
-    for choice in knowledge.lookup(f"questions/{key}").get("choices", ()):
-        value = choice["value"]
-        found[tuple(value) if isinstance(value, list) else value] = render(choice["label"], lang)
-    return found
-
-
-def _unknown(question: Question, labels: dict[Value, str], lang: str) -> str:
+def _unknown(question: Question, lang: str) -> str:
     if question.default is None:
         return _word("dont_know", lang)
-    value = labels.get(question.default, value_text(question.default))
-    return _word("dont_know_default", lang, value=value)
+    return _word("dont_know_default", lang, value=_label(question.key, question.default, lang))
 
 
 def _word(name: str, lang: str, **values: Any) -> str:

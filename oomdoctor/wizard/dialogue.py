@@ -10,6 +10,7 @@ from oomdoctor.case import Case, Machine, Text, UserError
 from oomdoctor.doctor import Findings
 from oomdoctor.plan import Step
 from oomdoctor.report.page import WARN, Page
+from oomdoctor.whatif import WhatIf
 from oomdoctor.wizard.ports import Port
 
 T = TypeVar("T")
@@ -42,6 +43,7 @@ class Dialogue:
     ask_plan: bool = True
     full: bool = False
     look: Callable[[], Machine | None] | None = None
+    what_if: WhatIf | None = None
     done: list[tuple[Step, Case]] = field(default_factory=list)
     closed: bool = False
 

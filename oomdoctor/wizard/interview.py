@@ -1,14 +1,13 @@
-"""The questions of the dialogue: only those that would change the plan, one at a time."""
+"""The questions of the dialogue: only those that decide the next step or the verdict, one at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from oomdoctor import knowledge
 from oomdoctor.case import Case, Fact, UserError, Value
 from oomdoctor.doctor import Findings
-from oomdoctor.questions import Question, place
-from oomdoctor.wizard.asking import Reply, ask, question_of
+from oomdoctor.questions import Question, answer_text, question_about
+from oomdoctor.whatif import supposed
+from oomdoctor.wizard.asking import Reply, ask
+from oomdoctor.wizard.choosing import next_question
 from oomdoctor.wizard.dialogue import Dialogue
 
 
@@ -22,7 +21,8 @@ def first_findings(talk: Dialogue) -> Findings:
             return talk.examine(talk.case, talk.prefer)
         except UserError as error:
             talk.refuse(error)
-            question = question_of("gpus.name" if error.message.path.startswith("texts/gpu.") else "model")
+            key = "gpus.name" if error.message.path.startswith("texts/gpu.") else "model"
+            question = question_about(key, talk.case.facts)
             answer = ask(question, talk.port, talk.lang)
             if isinstance(answer, Reply):
                 raise
@@ -30,9 +30,9 @@ def first_findings(talk: Dialogue) -> Findings:
 
 
 def interview(talk: Dialogue, findings: Findings) -> Findings:
-    """Ask until nothing open would change the plan, and work everything out anew after each answer."""
+    """Ask until nothing open would change the next step or the verdict; all is worked out anew after each answer."""
     before: list[Case] = []
-    while (question := _next(talk.case, findings)) is not None:
+    while (question := next_question(talk.case, findings, talk.what_if)) is not None:
         talk.page.line("")
         answer = ask(question, talk.port, talk.lang)
         if answer is Reply.ENOUGH:
@@ -40,36 +40,27 @@ def interview(talk: Dialogue, findings: Findings) -> Findings:
         if answer is Reply.BACK:
             talk.case = before.pop() if before else _stay(talk)
         else:
+            if answer is Reply.UNKNOWN:
+                _tell_the_range(talk, question)
             before.append(talk.case)
             talk.case = _with_answer(talk.case, question, answer)
         findings = talk.careful(lambda: talk.examine(talk.case)) or _take_back(talk, before)
     return findings
 
 
-def _next(case: Case, findings: Findings) -> Question | None:
-    """The first open question that was not answered with "I don't know": those that would change the plan, which card
-    it is for, and what decides the words of an edit."""
-    found = {question.key: question for question in (*_besides(findings), *findings.questions)}
-    waiting = [question for key, question in found.items() if key not in case.unknown_answers]
-    return min(waiting, key=lambda question: place(question.key), default=None)
-
-
-def _besides(findings: Findings) -> Iterator[Question]:
-    """What a person is asked although the plan stays the same."""
-    if findings.bill is not None and findings.usable_bytes is None:
-        yield question_of("gpus.name")
-    facts, steps = findings.case.facts.won, findings.plan.steps if findings.plan is not None else ()
-    wanted = {"edits": any(step.how for step in steps), "bill": bool(steps) and findings.bill is not None}
-    for key, entry in knowledge.load("questions").items():
-        if wanted.get(entry.get("always")) and (key not in facts or _is_a_guess(facts[key])):
-            yield question_of(key, facts.get(key))
-
-
-def _is_a_guess(fact: Fact) -> bool:
-    """Whether it is assumed, and not because another fact leaves nothing else."""
-    made_by = getattr(fact.reason, "path", "").rpartition("/")[0]
-    certain = made_by.startswith("questions/") and knowledge.lookup(made_by).get("certain")
-    return fact.assumed and not certain
+def _tell_the_range(talk: Dialogue, question: Question) -> None:
+    """What the run needs over the plausible answers, where nobody knows which is right."""
+    if talk.what_if is None or question.default is None:
+        return
+    taken = talk.what_if.needed(talk.case)
+    sizes = [talk.what_if.needed(supposed(talk.case, question.key, answer)) for answer in question.plausible]
+    if taken is None:
+        return
+    found = [taken, *(size for size in sizes if size is not None)]
+    low, high = min(found), max(found)
+    value = answer_text(question.key, question.default)
+    name = "range" if low < high else "no_range"
+    talk.page.paragraph(talk.word(name, value=value, taken=taken, low=low, high=high), indent=2)
 
 
 def _with_answer(case: Case, question: Question, answer: Value | Reply) -> Case:

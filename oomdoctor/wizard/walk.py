@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from oomdoctor.case import Case, Machine
 from oomdoctor.doctor import Findings
+from oomdoctor.whatif import WhatIf
 from oomdoctor.wizard.dialogue import Dialogue, Examine
 from oomdoctor.wizard.endings import taken_as_ctrl_c
 from oomdoctor.wizard.exact import offer_simulation
@@ -33,16 +34,17 @@ def walk(  # noqa: PLR0913 - the door of the dialogue: what it may do is handed 
     ask_plan: bool = True,
     full: bool = False,
     look: Callable[[], Machine | None] | None = None,
+    what_if: WhatIf | None = None,
 ) -> Findings | None:
     """The whole dialogue. Gives the findings it ended with, None where the run was made to work.
 
     ask_plan: ask which plan to follow where they differ; False where `--prefer` has decided.
     full: show formulas and the source of each fact. forget: removes what was saved, once the run works. look: reads the
-    GPU of this machine anew.
+    GPU of this machine anew. what_if: what a supposed answer would change, so that only what decides is asked.
     Raises Interrupted after Ctrl-C, once the case has been saved and the way back been printed; UserError for input
     that the person could not mend.
     """
-    talk = Dialogue(case, port, lang, examine, read_log, save, forget, ask_plan, full, look)
+    talk = Dialogue(case, port, lang, examine, read_log, save, forget, ask_plan, full, look, what_if)
     try:
         with taken_as_ctrl_c():
             return _run(talk)

@@ -152,14 +152,14 @@ def test_a_request_to_end_keeps_the_answers(begin: Begin, number: int, tmp_path:
     os.kill(terminal.pid, number)
     assert terminal.rest() == 130
     assert "Interrupted." in terminal.text() and "oomdoctor resume" in terminal.text()
-    assert "gradient_checkpointing" in kept(tmp_path)
+    assert "quantization" in kept(tmp_path)
 
 
 def test_a_closed_window_keeps_the_answers(begin: Begin, tmp_path: Path) -> None:
     terminal = run(begin, "--from-log", EXAMPLE)
     type_in(terminal, DOWN + ENTER)
     terminal.close()
-    assert "gradient_checkpointing" in kept(tmp_path)
+    assert "quantization" in kept(tmp_path)
 
 
 def kept(folder: Path) -> str:

@@ -9,19 +9,25 @@ import pytest
 
 from oomdoctor import fields, knowledge
 from oomdoctor.case import Value
-from oomdoctor.questions import place
 from oomdoctor.remedies import conditions
 from oomdoctor.texts import LANGUAGES, render
 
 QUESTIONS: Mapping[str, Any] = knowledge.load("questions")
 KEYS = list(QUESTIONS)
-ALLOWED = {"order", "asked", "always", "when", "ask", "help", "choices", "plausible", "assume"}
+ALLOWED = {"order", "asked", "when", "ask", "newcomer", "term", "help", "choices", "plausible", "assume"}
+# What a person knows, or finds in one place without knowing more.
+SELF_EVIDENT = {"model", "framework", "task", "gpus.name", "gpus.memory_mib", "gpus.count", "host_ram_gib"}
 
 
 def typed(key: str, value: Any) -> Value:
     """The value as the run card's schema types it; raises BadValue for one that the key does not take."""
     text = value if isinstance(value, list) else str(value).lower() if isinstance(value, bool) else str(value)
     return fields.parse(key, text)
+
+
+def place(key: str) -> float:
+    """Where a key stands among questions that decide as much."""
+    return float(QUESTIONS[key].get("asked", QUESTIONS[key]["order"]))
 
 
 def assumed(facts: Mapping[str, Value]) -> dict[str, Value]:
@@ -93,11 +99,16 @@ def test_what_a_person_knows_by_heart_is_asked_first_and_the_obscure_last() -> N
     assert set(asked[-3:]) == {"trainable_dtype", "kbit_prepare", "offload"}
 
 
-def test_what_is_always_asked_says_where() -> None:
-    assert {key: entry["always"] for key, entry in QUESTIONS.items() if "always" in entry} == {
-        "framework": "edits",
-        "method": "bill",
-    }
+@pytest.mark.parametrize("key", KEYS)
+def test_a_term_is_said_in_one_short_line_and_once(key: str) -> None:
+    """Of the question itself or of the glossary, and not again in the longer help."""
+    entry = QUESTIONS[key]
+    assert not {"newcomer", "term"} <= entry.keys()
+    if key in SELF_EVIDENT or key.startswith(("per_device_eval", "eval_samples")):
+        return
+    line = entry["newcomer"] if "newcomer" in entry else knowledge.lookup(f"glossary/{entry['term']}/meaning")
+    assert all(0 < len(render(line, lang)) <= 160 for lang in LANGUAGES)
+    assert "newcomer" not in entry or not any(render(line, lang) in render(entry["help"], lang) for lang in LANGUAGES)
 
 
 def test_the_task_is_a_question_only_where_something_speaks_for_another() -> None:
