@@ -5,16 +5,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from oomdoctor import knowledge
-from oomdoctor.case import Case, Crash, Gpu, Holder, Machine, Text, Value
-from oomdoctor.machines import Settings
+from oomdoctor.case import SOURCES, Case, Crash, Gpu, Holder, Machine, Text
+from oomdoctor.machines import WORTH, Settings, held_by_log, held_now, unlisted_now
 from oomdoctor.memory.lines import Bill
 from oomdoctor.memory.room import fits, needed_bytes
-from oomdoctor.units import GIB, MIB
+from oomdoctor.units import GIB
 
-# Below this, what others hold is a bare CUDA context or a login screen, and nothing worth acting on.
-WORTH = 300 * MIB
+_MOST_NAMED = 4  # processes beside a plan; `oomdoctor gpu` shows all
 _MORE_ELSEWHERE = GIB  # so much more must be free on another card for it to be worth a word
 _AGES = (("days", 86400), ("hours", 3600), ("minutes", 60))
 _SPLIT_ELSEWHERE = ("none", None)  # values of `parallelism` under which a run uses one card
@@ -106,25 +106,39 @@ def _scripts(crash: Crash | None) -> Iterator[str]:
 def notes(case: Case, live: Machine | None, bill: Bill | None, settings: Settings, usable: Usable) -> Iterator[Text]:
     """What is to be said of the card that the run meets now, as far as it was read."""
     gpu = case.machine.gpu
-    yield from given_back(bill, settings, usable, gpu is not None)
+    yield from given_back(bill, settings, usable, case)
     if gpu is None:
         return
     yield from _since_the_crash(gpu, settings, case.crash)
+    named = list(_named(gpu))
+    yield from named[:_MOST_NAMED]
+    if len(named) > _MOST_NAMED:
+        yield Text("texts/gpu.more_holders", {"count": len(named) - _MOST_NAMED})
+    if unlisted_now(gpu) and gpu.desktop_bytes is not None:
+        yield unlisted(gpu)
+    if live is not None and settings.get("parallelism") in _SPLIT_ELSEWHERE:
+        yield from idle_card(gpu, live.gpus, bill)
+
+
+def _named(gpu: Gpu) -> Iterator[Text]:
     for holder in gpu.holders:
         doing = advice(holder)
         if holder.what != "desktop" and doing is not None and (holder.bytes or 0) >= WORTH:
             values = {"pid": holder.pid, "name": title(holder), "size": holder.bytes, "who": who(holder), "do": doing}
             yield Text("texts/gpu.holds" if title(holder) else "texts/gpu.holds_nameless", values)
-    if live is not None and settings.get("parallelism") in _SPLIT_ELSEWHERE:
-        yield from idle_card(gpu, live.gpus, bill)
+
+
+def unlisted(gpu: Gpu) -> Text:
+    """That memory is in use which no listed process explains."""
+    return Text("texts/gpu.unlisted", {"index": gpu.index, "size": unlisted_now(gpu)})
 
 
 def _since_the_crash(gpu: Gpu, settings: Settings, crash: Crash | None) -> Iterator[Text]:
     """What other people's programs hold now, where the plan reckons with what they held at the crash."""
-    if crash is None:
+    if "machine.foreign_bytes" not in held_by_log(crash):
         return
     then = int(str(settings.get("machine.foreign_bytes", 0)))
-    now = sum(holder.bytes or 0 for holder in gpu.holders if holder.what in ("other", "unknown"))
+    now = int(str(held_now(gpu)["machine.foreign_bytes"]))
     if now >= then + WORTH:
         yield Text("texts/gpu.held_since", {"now": now, "then": then})
     elif then >= now + WORTH and gpu.free_bytes is not None and gpu.trouble is None:
@@ -134,10 +148,10 @@ def _since_the_crash(gpu: Gpu, settings: Settings, crash: Crash | None) -> Itera
 Usable = Callable[[Settings], int | None]
 
 
-def given_back(bill: Bill | None, settings: Settings, usable: Usable, is_read: bool) -> Iterator[Text]:
+def given_back(bill: Bill | None, settings: Settings, usable: Usable, case: Case) -> Iterator[Text]:
     """Whether the run as it is would fit, were the memory of others given back: of the desktop, of this user's own
-    processes, of other people's; one of them where that is enough, else all together. is_read: the card was read just
-    now; what only the log shows is not worth a word where it does not decide."""
+    processes, of other people's; one of them where that is enough, else all together. What only the log shows is not
+    worth a word where it does not decide."""
     held = {key: int(str(settings.get(key, 0))) for key in _PARTS}
     held = {key: size for key, size in held.items() if size >= WORTH}
     if bill is None or not held or fits(bill, usable(settings)) is not False:
@@ -145,21 +159,35 @@ def given_back(bill: Bill | None, settings: Settings, usable: Usable, is_read: b
     for key, size in held.items():
         offered = usable({**settings, key: 0})
         if fits(bill, offered):
-            yield _without("fits", key, size, bill, offered)
+            yield _without("fits", [key], size, bill, offered, case)
             return
-    key, size = ("all", sum(held.values())) if len(held) > 1 else next(iter(held.items()))
     offered = usable({**settings, **dict.fromkeys(held, 0)})
     verdict = "fits" if fits(bill, offered) else "lacks"
-    if is_read or verdict == "fits":
-        yield _without(verdict, key, size, bill, offered)
+    if case.machine.gpu is not None or verdict == "fits":
+        yield _without(verdict, list(held), sum(held.values()), bill, offered, case)
 
 
-def _without(verdict: str, key: str, size: int, bill: Bill, offered: int | None) -> Text:
-    needed = needed_bytes(bill)
-    values: dict[str, Value | Text] = {"held": size, "needed": needed, "usable": offered or 0}
-    values["missing"] = max(0, needed - (offered or 0))
-    values["whose"] = Text(f"texts/gpu.held_{key.rpartition('.')[2].removesuffix('_bytes')}")
+def _without(  # noqa: PLR0913, PLR0917 - one sentence with all its figures
+    verdict: str, keys: Sequence[str], size: int, bill: Bill, offered: int | None, case: Case
+) -> Text:
+    needed, whose = needed_bytes(bill), keys[0].rpartition(".")[2].removesuffix("_bytes") if len(keys) == 1 else "all"
+    values: dict[str, Any] = {
+        "whose": Text(f"texts/gpu.held_{whose}"),
+        "held": size,
+        "source": [Text(f"texts/gpu.by_{name}") for name in dict.fromkeys(_source(key, case) for key in keys)],
+        "needed": needed,
+        "usable": offered,
+        "missing": max(0, needed - (offered or 0)),
+    }
     return Text(f"texts/gpu.without_{verdict}", values)
+
+
+def _source(key: str, case: Case) -> str:
+    """Where a figure of what is held comes from: a person, the log, or NVML."""
+    fact = case.facts.won.get(key)
+    if fact is not None and fact.rank < SOURCES.index("log"):
+        return "person"
+    return "log" if key in held_by_log(case.crash) else "nvml"
 
 
 def idle_card(used: Gpu, gpus: Sequence[Gpu], bill: Bill | None) -> Iterator[Text]:

@@ -16,6 +16,11 @@ BILL_KEYS = ("allocator.expandable_segments",)
 # extreme known, and NVML itself gives 15.0 there).
 _SAME_CARD = 0.93
 
+# Below this, what others hold is a bare CUDA context or a login screen, and nothing worth acting on.
+WORTH = 300 * MIB
+# Where the driver's own share is not told, it is part of what is in use: up to 0.7 GiB.
+_WITH_THE_DRIVERS = GIB
+
 Settings = Mapping[str, Value]
 
 
@@ -170,15 +175,13 @@ def held_now(gpu: Gpu | None) -> dict[str, Value]:
     """What NVML shows on the card, nothing where it was not read."""
     if gpu is None:
         return {}
-    desktop, foreign = gpu.desktop_bytes or 0, 0
-    if _lists_nobody(gpu):
-        foreign = _unlisted_now(gpu)
-    elif gpu.desktop_bytes is None:
-        desktop = _unlisted_now(gpu)
+    desktop, unlisted = gpu.desktop_bytes, unlisted_now(gpu)
+    if _is_of_the_desktop(gpu):
+        desktop, unlisted = unlisted, 0
     return {
-        "machine.foreign_bytes": foreign + _sum_of(gpu, ("other", "unknown")),
+        "machine.foreign_bytes": unlisted + _sum_of(gpu, ("other", "unknown")),
         "machine.own_leftover_bytes": _sum_of(gpu, ("own",)),
-        "machine.desktop_bytes": desktop,
+        "machine.desktop_bytes": desktop or 0,
     }
 
 
@@ -186,15 +189,25 @@ def _sum_of(gpu: Gpu, whats: tuple[str, ...]) -> int:
     return sum(holder.bytes or 0 for holder in gpu.holders if holder.what in whats)
 
 
-def _lists_nobody(gpu: Gpu) -> bool:
-    """Whether the driver does not say who is on the card. Where it says who, but not how much each holds, as on Windows
-    and in WSL, that is the desktop for the most part."""
-    return gpu.trouble is not None and gpu.trouble.path == "texts/gpu.no_process_list"
+def _is_of_the_desktop(gpu: Gpu) -> bool:
+    """Whether what no process is said to hold is the desktop's for the most part: on Windows and in WSL, where the
+    driver does not say how much each process holds."""
+    lists_nobody = gpu.trouble is not None and gpu.trouble.path == "texts/gpu.no_process_list"
+    return gpu.desktop_bytes is None and not lists_nobody and not gpu.mig
 
 
-def _unlisted_now(gpu: Gpu) -> int:
-    """Bytes in use that no process is said to hold."""
-    return max(0, (gpu.used_bytes or 0) - sum(holder.bytes or 0 for holder in gpu.holders))
+def unlisted_now(gpu: Gpu) -> int:
+    """Bytes in use that no process is said to hold, 0 where that is little: a driver does not list to a container what
+    runs outside of it."""
+    rest = (gpu.used_bytes or 0) - sum(holder.bytes or 0 for holder in gpu.holders)
+    return rest if rest >= (_WITH_THE_DRIVERS if gpu.reserved_bytes is None else WORTH) else 0
+
+
+def held_by_log(crash: Crash | None) -> frozenset[str]:
+    """What of the card is reckoned as held by the crash's message, and not by the live reading."""
+    return (
+        frozenset() if foreign_bytes(crash) is None else frozenset({"machine.foreign_bytes", *_desktop_at_crash(crash)})
+    )
 
 
 def _desktop_at_crash(crash: Crash | None) -> dict[str, Value]:

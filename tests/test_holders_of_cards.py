@@ -168,7 +168,7 @@ def with_desktop(length: int, desktop: int) -> Findings:
 def test_whether_the_run_fits_without_the_desktop_is_worked_out() -> None:
     """1331 MiB (1.30 GiB) decide at some lengths, and at others not; judged by the sums of bill and card alone."""
     verdicts = {}
-    for length in range(1024, 24576, 512):
+    for length in range(1024, 24576, 768):
         found = with_desktop(length, 1331 * MIB)
         assert found.bill is not None and found.usable_bytes is not None
         spare = found.usable_bytes - needed_bytes(found.bill)
@@ -176,10 +176,22 @@ def test_whether_the_run_fits_without_the_desktop_is_worked_out() -> None:
         expected = "" if spare >= 0 else "would fit" if spare + 1331 * MIB >= 0 else "would lack"
         verdicts[expected] = said
         assert len(said) == bool(expected)
-        assert not expected or (expected in said[0] and said[0].startswith("The desktop takes 1.30 GiB"))
+        assert not expected or (
+            expected in said[0] and said[0].startswith("The desktop takes 1.30 GiB of this card (NVML, now)")
+        )
     assert set(verdicts) == {"", "would fit", "would lack"}
     small = with_desktop(24064, 200 * MIB)  # a login screen is not worth a word
     assert not [note for note in small.notes if note.path.startswith("texts/gpu.without")]
+
+
+def test_what_no_listed_process_holds_is_said_and_taken_off(fake_nvml: Fake) -> None:
+    """As in Docker, where the driver lists nobody: 12000 MiB are in use all the same."""
+    found, notes = notes_of(fake_nvml("unlisted"), "--set", "max_length=512")
+    alone, _ = notes_of(fake_nvml("absent"), "--set", "max_length=512")
+    assert alone["machine"]["usable_bytes"] - found["machine"]["usable_bytes"] == 12000 * MIB
+    assert any(note.startswith("11.72 GiB of card 0 are in use by nobody") for note in notes)
+    code, out, _ = fakeproc.run(Path("/proc"), fake_nvml("unlisted"), "gpu", "--lang", "zh")
+    assert code == 0 and "有 11.72 GiB 在使用" in "".join(out.splitlines()).replace("   ", "")
 
 
 def test_a_free_second_card_is_pointed_out_with_what_takes_it(fake_nvml: Fake) -> None:

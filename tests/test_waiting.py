@@ -226,7 +226,10 @@ def test_it_is_worth_waiting_where_others_hold_what_the_run_needs() -> None:
     found = worth_waiting(planned(card(crowd - 4 * GIB, 4 * GIB)))
     assert found == Wait(card(crowd - 4 * GIB, 4 * GIB), needed, crowd)
     assert worth_waiting(planned(card(crowd - 2 * GIB))) is None  # enough is free beside them
-    assert worth_waiting(planned(card(crowd, free=0)._replace(holders=()))) is None  # nobody is there to wait for
+    screen = card(crowd, free=0)._replace(holders=(Holder(5, crowd, "Xorg", "desktop"),), desktop_bytes=crowd)
+    assert worth_waiting(planned(screen)) is None  # a desktop does not end by itself
+    nobody = worth_waiting(planned(card(crowd)._replace(holders=())))  # as in Docker, where nobody is listed
+    assert nobody is not None and nobody.held == crowd
 
 
 class Cards:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from oomdoctor import held
 from oomdoctor.case import Gpu, Holder, Machine, Text
+from oomdoctor.machines import WORTH, unlisted_now
 from oomdoctor.report.page import WARN, Page
 from oomdoctor.report.wrap import cells
 from oomdoctor.texts import plain
@@ -82,9 +83,11 @@ def _why_hidden(page: Page, gpu: Gpu) -> Iterator[str]:
 
 
 def _held(page: Page, gpu: Gpu) -> None:
+    if unlisted_now(gpu) and gpu.desktop_bytes is not None:
+        page.bullet(page.say(held.unlisted(gpu)), indent=2)
+    elif not gpu.holders and gpu.trouble is None:
+        page.paragraph(page.word("machine_alone"), indent=2)
     if not gpu.holders:
-        if gpu.trouble is None:
-            page.paragraph(page.word("machine_alone"), indent=2)
         return
     sizes = [_size(page, holder.bytes) for holder in gpu.holders]
     widest = max(map(cells, sizes))
@@ -106,7 +109,7 @@ def _advised(page: Page, holders: Sequence[Holder]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for holder in holders:
         doing = held.advice(holder)
-        if doing is not None and (holder.bytes is None or holder.bytes >= held.WORTH):
+        if doing is not None and (holder.bytes is None or holder.bytes >= WORTH):
             found.setdefault(page.say(doing), []).extend([] if holder.what == "desktop" else [holder.pid])
     return found
 

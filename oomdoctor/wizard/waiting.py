@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from oomdoctor.case import Case, Fact, Gpu, Machine, Text
 from oomdoctor.doctor import Findings
-from oomdoctor.held import WORTH, same_card
-from oomdoctor.machines import held_now
+from oomdoctor.held import same_card
+from oomdoctor.machines import WORTH, held_now
 from oomdoctor.memory.room import needed_bytes
 from oomdoctor.report.page import GOOD
 from oomdoctor.wizard.dialogue import Dialogue
