@@ -41,8 +41,22 @@ class _Formatter(argparse.HelpFormatter):
     """argparse makes one for each option that is added, and asks shutil for the width: with its archives the slowest of
     all modules here."""
 
-    def __init__(self, prog: str) -> None:
+    def __init__(self, prog: str, head: str = "") -> None:
+        """head: what stands before the usage, empty for argparse's own word."""
         super().__init__(prog, width=_width() - 2)
+        self._head = head
+
+    def add_usage(self, usage: Any, actions: Any, groups: Any, prefix: str | None = None) -> None:
+        super().add_usage(usage, actions, groups, (self._head or None) if prefix is None else prefix)
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        """argparse takes a Chinese character for one column."""
+        from oomdoctor.report.wrap import wrap
+
+        return wrap(" ".join(text.split()), width)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n".join(indent + line for line in self._split_lines(text, width - len(indent)))
 
 
 def _width() -> int:
@@ -57,8 +71,15 @@ def _width() -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    def __init__(self, **how: Any) -> None:
+    """words: for the heads of the help; argparse has its own in English only."""
+
+    def __init__(self, words: Words = lambda name: "", **how: Any) -> None:
         super().__init__(**{"formatter_class": _Formatter, **how})
+        self._head = words("head_usage")
+        self._positionals.title, self._optionals.title = words("head_arguments"), words("head_options")
+
+    def _get_formatter(self) -> _Formatter:
+        return _Formatter(self.prog, self._head)
 
     def error(self, message: str) -> NoReturn:
         raise UserError(self.prog, Text("texts/cli.usage", {"message": message}), Text("texts/cli.see_help"))
@@ -151,9 +172,8 @@ def _parser(lang: str, named: Sequence[str], helps: bool) -> _Parser:
             return ""
         return render(Text(f"texts/cli.{name}"), lang).replace("%", "%%")
 
-    parser = _Parser(
-        prog="oomdoctor", description=words("about"), parents=[_common(words)], add_help=False, allow_abbrev=False
-    )
+    usual: dict[str, Any] = {"words": words, "add_help": False, "allow_abbrev": False}
+    parser = _Parser(prog="oomdoctor", description=words("about"), parents=[_common(words)], **usual)
     parser.add_argument("-h", "--help", action="help", help=words("help"))
     parser.add_argument("--version", action="version", version=f"oomdoctor {__version__}", help=words("version"))
     parser.add_argument("--from-log", nargs="+", action="extend", metavar="FILE|DIR|-", help=words("from_log"))
@@ -164,7 +184,8 @@ def _parser(lang: str, named: Sequence[str], helps: bool) -> _Parser:
     for name in named:
         about = words(f"command_{name.replace('-', '_')}")
         parents = [_common(words, name)]
-        command = commands.add_parser(name, parents=parents, help=about, description=about, allow_abbrev=False)
+        command = commands.add_parser(name, parents=parents, help=about, description=about, **usual)
+        command.add_argument("-h", "--help", action="help", help=words("help"))
         _arguments(command, name, words)
     return parser
 
@@ -222,7 +243,7 @@ def _to_apply(command: argparse.ArgumentParser, name: str, words: Words) -> None
 def _common(words: Words, command: str | None = None) -> _Parser:
     """The options that all take. A default in a command's own parser would hide what stood before the command."""
     quiet: dict[str, Any] = {} if command is None else {"default": argparse.SUPPRESS}
-    parser = _Parser(add_help=False)
+    parser = _Parser(words, add_help=False)
 
     def add(name: str, **how: Any) -> None:
         shown = name not in WITHOUT_EFFECT.get(command or "", ())
