@@ -181,7 +181,8 @@ def colours(report: str) -> set[str]:
 @pytest.mark.parametrize("name", REPORTS)
 def test_colours_can_be_read_on_white_and_on_black(name: str) -> None:
     """3 to 1 is WCAG's least for graphics and large letters; each colour also has a sign or a word beside it."""
-    Style.parse.cache_clear()  # rich keeps the codes of the first terminal that a style was shown in
+    for kept in (Style.parse, Style._add):  # rich keeps the codes of the first terminal that a style was shown in
+        kept.cache_clear()
     out = io.StringIO()
     show_of(name)(Console(file=out, width=80, force_terminal=True, color_system="256"), "en")
     for colour in colours(out.getvalue()):
