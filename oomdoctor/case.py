@@ -276,6 +276,7 @@ class Run(NamedTuple):
     torch_compile_mode: str | None = None
     torch_empty_cache_steps: int | None = None
     ema: str | None = None  # an average of the trained weights: none | card | host
+    do_eval: bool | None = None  # the run evaluates, between steps or at its end
     per_device_eval_batch_size: int | None = None
     eval_accumulation_steps: int | None = None
     prediction_loss_only: bool | None = None

@@ -98,7 +98,8 @@ def _case_of(reading: LogReading, path: str) -> Case:
         return case.know(facts_of(reading.lines))
     said = [*facts_of(reading.lines, crash.line), *facts_over_time(reading.lines, crash)]
     outside = calibration.outside_of_torch(crash)
-    return case.know([*machines.facts_of_crash(crash), *said, *([outside] if outside else [])])
+    proven = [*inference.evaluates(crash), *([outside] if outside else [])]
+    return case.know([*machines.facts_of_crash(crash), *said, *proven])
 
 
 def read_card(path: str) -> Case:
@@ -115,7 +116,8 @@ def with_configs(case: Case, arguments: Sequence[str], stated: Sequence[Fact] = 
     from oomdoctor.sources.config.reader import read_configs
 
     configs = read_configs(arguments, stated)
-    read = case.know(configs.facts)._replace(unread=configs.unread, configs=configs.files, given=tuple(arguments))
+    said = (fact for fact in configs.facts if not inference.is_disproved(fact, case.crash))
+    read = case.know(said)._replace(unread=configs.unread, configs=configs.files, given=tuple(arguments))
     return _with_checkpoint(read, stated)
 
 

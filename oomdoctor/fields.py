@@ -76,6 +76,7 @@ FIELDS: Mapping[str, Field] = {
     "torch_compile_mode": _choice("default", "reduce-overhead", "max-autotune"),
     "torch_empty_cache_steps": _COUNT,
     "ema": _choice("none", "card", "host", gpu="card", cuda="card", cpu="host", false="none", no="none"),
+    "do_eval": _FLAG,
     "per_device_eval_batch_size": _COUNT,
     "eval_accumulation_steps": _COUNT,
     "prediction_loss_only": _FLAG,

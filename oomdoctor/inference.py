@@ -67,6 +67,19 @@ def capability(facts: Facts, crash: Crash | None) -> list[Fact]:
     return [Fact("gpus.compute_capability", min(able), "assumed", reason)]
 
 
+def is_disproved(fact: Fact, crash: Crash | None) -> bool:
+    """Whether a config says that there is no evaluation, and the run died in one."""
+    return fact.key == "do_eval" and fact.value is False and bool(evaluates(crash))
+
+
+def evaluates(crash: Crash | None) -> list[Fact]:
+    """A run that died in an evaluation does one, whatever its arguments say: a script may call it by itself."""
+    if crash is None or crash.phase != "eval":
+        return []
+    source = f"log:{crash.proof.get('phase', crash.line)}"
+    return [Fact("do_eval", True, source, Text("texts/doctor.died_in_evaluation"))]
+
+
 def adapter_by_count(facts: Facts, price: Price) -> list[Fact]:
     """Rank and target modules of an adapter by its number of parameters, where the log does not state them.
 

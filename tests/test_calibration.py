@@ -217,6 +217,15 @@ def test_a_message_that_cannot_know_its_process_says_nothing_of_the_context(own:
     assert calibration.outside_of_torch(_crash(own_process_bytes=own, reserved_unallocated_bytes=0)) is None
 
 
+def test_a_crash_in_an_evaluation_proves_it_whatever_the_arguments_say() -> None:
+    crash = _crash(phase="eval", proof={"phase": 4})
+    assert inference.evaluates(crash)[0][:3] == ("do_eval", True, "log:4")
+    assert inference.evaluates(_crash()) == inference.evaluates(None) == []
+    said = Fact("do_eval", False, "config:train.yaml:3")
+    assert inference.is_disproved(said, crash)
+    assert not inference.is_disproved(said, _crash()) and not inference.is_disproved(said._replace(value=True), crash)
+
+
 def test_a_count_of_trained_parameters_gives_rank_and_targets() -> None:
     """Mistral-7B with rank 16 on all linear layers: 32 x 16 x (2 x 8192 + 2 x 5120 + 3 x 18432) = 41,943,040."""
     facts = {**RUN, "model": "mistralai/Mistral-7B-v0.1", "log.trainable_parameters": 41943040}

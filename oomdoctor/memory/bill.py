@@ -72,6 +72,7 @@ READ: tuple[str, ...] = (
     "lora.modules_to_save",
     "lora.use_dora",
     "lora.trainable_token_indices",
+    "do_eval",
     "per_device_eval_batch_size",
     "eval_accumulation_steps",
     "prediction_loss_only",

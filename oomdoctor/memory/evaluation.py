@@ -38,9 +38,12 @@ NONE_KEPT = Kept(Range(0, 0, 0), Range(0, 0, 0))
 
 
 def evaluation(job: Job) -> tuple[Moment, ...]:
-    """The moments of one evaluation; none where nobody said that there is any."""
+    """The moments of one evaluation; none where nobody said that there is any, or somebody that there is none.
+
+    A batch size alone may be a default that is printed though nothing is evaluated.
+    """
     batch = job.run.per_device_eval_batch_size
-    if not batch:
+    if not batch or job.run.do_eval is False:
         return ()
     tokens, kept = batch * job.length, kept_batches(job)
     running = kept.running.likely * bytes_of_a_batch(job)

@@ -90,6 +90,12 @@ def test_a_set_of_unknown_size_gives_a_wide_range_and_says_so() -> None:
     assert line.formula.path == "texts/bill.collected_of_unknown"
 
 
+def test_a_batch_size_is_no_evaluation_where_there_is_none() -> None:
+    bills = {does: bill_of(full(**METRICS, do_eval=does), llamas.LLAMA2_7B) for does in (False, True, None)}
+    evaluates = {does: any(phase.phase == "eval" for phase in bill.phases) for does, bill in bills.items()}
+    assert evaluates == {False: False, True: True, None: True}
+
+
 def test_predictions_leave_the_card_every_so_many_steps() -> None:
     job = job_of(full(**METRICS, eval_accumulation_steps=4), llamas.LLAMA2_7B)
     assert kept_batches(job).joined == Range(1, 8, 8)

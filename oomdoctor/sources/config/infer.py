@@ -57,6 +57,12 @@ def _mixed_precision(known: Known) -> Inferred:
         yield "mixed_precision", "no", "config.bf16", "neither_half"
 
 
+def _evaluation(known: Known) -> Inferred:
+    """Turned off at one place, it may still be turned on at another (`do_eval: false` beside an `eval_strategy`)."""
+    if _is(known, "config.evaluates", False):
+        yield "do_eval", False, "config.evaluates", "no_evaluation"
+
+
 def _length(known: Known) -> Inferred:
     source = _count(known, "config.source_length")
     target = _count(known, "config.target_length") or _count(known, "max_completion_length")
@@ -136,6 +142,7 @@ def _reference(known: Known) -> Inferred:
 _RULES: tuple[Callable[[Known], Inferred], ...] = (
     _quantization,
     _mixed_precision,
+    _evaluation,
     _length,
     _offload,
     _world_size,

@@ -141,6 +141,12 @@ def _mixed_precision(known: Mapping[str, Value]) -> Iterator[Inferred]:
         yield "mixed_precision", "no", "log.bf16", _reason("neither_half")
 
 
+def _evaluation(known: Mapping[str, Value]) -> Iterator[Inferred]:
+    """Turned off at one place, it may still be turned on at another (`do_eval: false` beside an `eval_strategy`)."""
+    if known.get("log.evaluates") is False:
+        yield "do_eval", False, "log.evaluates", _reason("no_evaluation")
+
+
 def _length(known: Mapping[str, Value]) -> Iterator[Inferred]:
     source, target = _number(known, "log.source_length"), _number(known, "log.target_length")
     if source and target:
@@ -172,6 +178,7 @@ _RULES: tuple[Callable[[Mapping[str, Value]], Iterator[Inferred]], ...] = (
     _unquantized,
     _packed,
     _mixed_precision,
+    _evaluation,
     _length,
     _host_memory,
     _checkpoint_dtype,

@@ -99,6 +99,25 @@ def test_the_share_of_trained_parameters_tells_the_method(trained: str, every: s
     assert facts(f"trainable params: {trained} || all params: {every} || trainable%: 1").get("method") == method
 
 
+@pytest.mark.parametrize(
+    ("said", "evaluates"),
+    [
+        ("do_eval=False,\neval_strategy=IntervalStrategy.NO,", False),
+        ("do_eval=False,\nevaluation_strategy=no,", False),
+        ("do_eval=True,\nevaluation_strategy=IntervalStrategy.STEPS,", True),
+        ("eval_strategy=epoch,\ndo_eval=False,", True),  # the strategy turns it on
+        ("do_eval=False,\neval_on_start=True,\neval_strategy=no,", True),
+        ("do_eval=True,\neval_strategy=no,", True),  # at the end
+        ("evaluate_during_training=False,", False),
+        ("per_device_eval_batch_size=8,", None),  # a printed default
+        ("do_eval=False,\neval_strategy=no,\n)\n***** Running Evaluation *****", True),  # by the script itself
+    ],
+)
+def test_printed_arguments_tell_whether_there_is_an_evaluation(said: str, evaluates: bool | None) -> None:
+    text = f"TrainingArguments(\ngradient_accumulation_steps=1,\nper_device_train_batch_size=2,\n{said}\n)"
+    assert facts(text).get("do_eval") is evaluates
+
+
 def test_half_of_the_named_size_means_packed_four_bit_weights() -> None:
     count = "trainable params: 1000 || all params: 33251450880 || trainable%: 0.1"
     assert facts(f"loading base model ./llama-65b-hf...\n{count}").get("quantization") == "nf4"
