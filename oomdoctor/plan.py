@@ -6,7 +6,7 @@ from typing import NamedTuple
 from oomdoctor.case import EMPTY, Text, Value
 from oomdoctor.edits.how import How
 from oomdoctor.memory.lines import Bill
-from oomdoctor.memory.room import fits, needed_bytes
+from oomdoctor.memory.room import fits, is_open, needed_bytes
 from oomdoctor.remedies.rule import Rule
 
 PREFERENCES = ("ladder", "lossless", "fastest")
@@ -41,7 +41,8 @@ class Skip(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """fits: None where the bill is unknown. settings: of the run after the last step."""
+    """fits: whether the last bill fits with its margin, None where it is unknown. settings: of the run after the last
+    step."""
 
     prefer: str = "ladder"
     fits: bool | None = None
@@ -56,6 +57,13 @@ class Plan(NamedTuple):
         for step in self.steps:
             low, high = low * (1 + step.rule.cost.time[0]), high * (1 + step.rule.cost.time[1])
         return low, high
+
+    @property
+    def verdict(self) -> bool | None:
+        """What can be said: `fits`, and None where all steps are done and the last bill's range leaves it open."""
+        last = next((step for step in reversed(self.steps) if step.bill_after is not None), None)
+        undecided = self.fits is False and last is not None and is_open(last.bill_after, last.usable)
+        return None if undecided else self.fits
 
     @property
     def rules(self) -> tuple[str, ...]:

@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 
 
 def exit_code(findings: Findings) -> int:
-    """10 only where a price says that nothing fits; a survived failure and unpriced advice are done."""
+    """10 only where a price says that nothing fits, at the low end of its range too; a survived failure and unpriced
+    advice are done."""
     crash, plan = findings.case.crash, findings.plan
     if crash is not None and not crash.fatal:
         return DONE
-    return NOTHING_FITS if plan is not None and plan.fits is False else DONE
+    return NOTHING_FITS if plan is not None and plan.verdict is False else DONE
 
 
 def live_machine(chosen: Namespace) -> Machine | None:

@@ -224,7 +224,7 @@ def _plan(plan: Plan | None, diagnosis: Diagnosis | None, lang: str) -> Document
         return None
     return {
         "prefer": plan.prefer,
-        "fits": plan.fits,
+        "fits": plan.verdict,
         "steps": [step_document(step, lang) for step in plan.steps],
         "skipped": [_skip(skip, lang) for skip in plan.skipped],
         "impossible": _texts(diagnosis.impossible, lang) if diagnosis else [],
@@ -291,7 +291,13 @@ def _skip(skip: Skip, lang: str) -> Document:
 def _alternative(plan: Plan, lang: str) -> Document:
     loses = _texts([step.rule.loses for step in plan.steps], lang)
     factor = list(plan.time_factor)
-    return {"prefer": plan.prefer, "fits": plan.fits, "rules": list(plan.rules), "time_factor": factor, "loses": loses}
+    return {
+        "prefer": plan.prefer,
+        "fits": plan.verdict,
+        "rules": list(plan.rules),
+        "time_factor": factor,
+        "loses": loses,
+    }
 
 
 def _question(question: Question, lang: str) -> Document:

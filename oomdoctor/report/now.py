@@ -44,7 +44,8 @@ def _verdict(page: Page, findings: Findings, plan: Plan) -> None:
         word = "now_fits_one" if len(plan.steps) == 1 else "now_fits"
         page.signed(page.word(word, count=len(plan.steps), needs=needs), GOOD)
     elif plan.fits is False and needs:
-        page.signed(page.word("now_lacks", needs=needs), BAD)
+        sign, word = (BAD, "now_lacks") if plan.verdict is False else (WARN, "now_open")
+        page.signed(page.word(word, needs=needs), sign)
     elif lacking(findings):
         page.signed(page.word("now_unpriced", keys=lacking(findings), first=lacking(findings)[0]), WARN)
     elif findings.bill is not None and usable is None:

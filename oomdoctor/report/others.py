@@ -87,7 +87,7 @@ def plan_words(page: Page, plan: Plan) -> dict[str, str]:
     titles = page.mark("plus").join(page.say(step.rule.title) for step in plan.steps)
     return {
         "rules": titles or page.word("alternative_no_rules"),
-        "verdict": page.word("verdict_" + {True: "fits", False: "lacks", None: "unknown"}[plan.fits]),
+        "verdict": page.word("verdict_" + {True: "fits", False: "lacks", None: "unknown"}[plan.verdict]),
         "time": time_text(page, (plan.time_factor[0] - 1, plan.time_factor[1] - 1), same="time_same"),
         "loses": page.word("alternative_loses") if loses else "",
     }
