@@ -16,7 +16,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from oomdoctor import doctor
+from oomdoctor import cli, doctor
 from oomdoctor.case import Case, Fact, Gpu, Holder, Machine
 from oomdoctor.doctor import Findings
 from oomdoctor.memory.room import needed_bytes
@@ -130,21 +130,35 @@ def test_the_command_waits_for_a_card_that_comes_free_and_names_it(fake_nvml: Fa
     ("arguments", "code", "said"),
     [
         (("--wait", "23GiB", "--timeout", "0"), 0, "Card 0 has 23.58 GiB free"),
-        (("--wait", "23.9 GiB", "--timeout", "0"), 2, "will never be free"),
-        (("--wait", "18", "--timeout", "0"), 2, "such as 18GiB"),
-        (("--wait", "-3GiB"), 2, "--wait"),
-        (("--wait", "3GiB", "--timeout", "nan"), 2, "--timeout nan"),
-        (("--wait", "3GiB", "--no-gpu"), 2, "--no-gpu"),
-        (("--any",), 2, "--wait"),
+        (("--wait", "23.9 GiB", "--timeout", "0"), 2, "will never be free"),  # 24576 - 430 MiB are 23.58 GiB
     ],
 )
-def test_what_the_command_says_of_odd_requests(
+def test_what_is_free_already_and_what_can_never_be(
     arguments: tuple[str, ...], code: int, said: str, fake_nvml: Fake
 ) -> None:
     running = command(fake_nvml("healthy"), *arguments)
     out, err = running.communicate(timeout=30)
-    assert running.returncode == code and said in err and out == ""
-    assert len(err.splitlines()) == 1
+    assert running.returncode == code and said in err and out == "" and len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--wait", "18", "--timeout", "0"), "such as 18GiB"),
+        (("--wait", "-3GiB"), "--wait"),
+        (("--wait", "nan GiB"), "such as 18GiB"),
+        (("--wait", "9" * 400 + "GiB"), "such as 18GiB"),
+        (("--wait", "3GiB", "--timeout", "nan"), "--timeout nan"),
+        (("--wait", "3GiB", "--no-gpu"), "--no-gpu"),
+        (("--any",), "--wait"),
+    ],
+)
+def test_odd_requests_are_refused_in_one_sentence(
+    arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["gpu", "--lang", "en", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert said in err and out == "" and len(err.splitlines()) == 1
 
 
 def test_when_the_time_is_up_the_exit_code_says_so_and_no_card_is_an_error(fake_nvml: Fake) -> None:

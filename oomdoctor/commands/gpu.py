@@ -90,10 +90,10 @@ def _size(text: str) -> int:
     """Bytes of a size with its unit: a bare number would be bytes, which nobody means."""
     try:
         size = parse_size(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         size = 0
     if size <= 0 or text.strip()[-1:].isdigit():
-        raise UserError(f"--wait {text}", Text("texts/waiting.no_size"))
+        raise UserError(f"--wait {text[:80]}", Text("texts/waiting.no_size"))
     return size
 
 
@@ -105,5 +105,5 @@ def _seconds(text: str | None) -> float | None:
     except ValueError:
         seconds = math.nan
     if not 0 <= seconds < math.inf:
-        raise UserError(f"--timeout {text}", Text("texts/waiting.no_time"))
+        raise UserError(f"--timeout {text[:80]}", Text("texts/waiting.no_time"))
     return seconds
