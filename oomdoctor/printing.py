@@ -74,25 +74,37 @@ def complain(words: str) -> None:
 
 
 @contextmanager
-def progress(path: str, lang: str) -> Iterator[Callable[[str], None]]:
-    """One line on stderr that says how far it is, `PATH_NAME` of the texts; nothing where that is no terminal."""
-    shown = sys.stderr is not None and sys.stderr.isatty()
+def progress(path: str, lang: str, plain: bool = False) -> Iterator[Callable[[str], None]]:
+    """One line on stderr that says how far it is, `PATH_NAME` of the texts; nothing where that is no terminal.
+
+    plain: a line for each stage, as a terminal can show it that has no other way.
+    """
+    shown, plain = someone_looks(), plain or os.environ.get("TERM") == "dumb"
+    last = ""
 
     def show(name: str) -> None:
-        if shown:
-            _overwrite(render(Text(f"{path}_{name}"), lang))
+        nonlocal last
+        words, before, last = render(Text(f"{path}_{name}"), lang), last, name
+        if shown and not plain:
+            _overwrite(words)
+        elif shown and name != before:
+            _write(f"{words}\n")
 
     try:
         yield show
     finally:
-        if shown:
+        if shown and not plain:
             _overwrite("")
 
 
 def _overwrite(words: str) -> None:
     """These words in the place of the line that the cursor is in."""
+    _write(f"\r\x1b[K{words}")
+
+
+def _write(words: str) -> None:
     with suppress(OSError, ValueError):
-        print(f"\r\x1b[K{words}", end="", file=sys.stderr, flush=True)
+        print(words, end="", file=sys.stderr, flush=True)
 
 
 def refuse(error: UserError, lang: str, as_json: bool) -> int:

@@ -17,7 +17,7 @@ def run(chosen: Namespace, lang: str) -> int:
     card = subjects(chosen)[0]
     case, prefer = case_of(card, chosen), chosen.prefer or "ladder"
     demand_bill(doctor.examine(case, with_plan=False), card)
-    with progress("texts/cards.progress", lang) as show:
+    with progress("texts/cards.progress", lang, chosen.plain) as show:
         found = offers(case, prefer, lambda: show("planning"))
     if chosen.json:
         print_json(cards_document(found, case, prefer, lang))

@@ -14,7 +14,7 @@ def run(chosen: Namespace, lang: str) -> int:
     """A step of the real model code, simulated."""
     from oomdoctor import dryrun
 
-    with printing.progress("texts/trace.progress", lang) as progress:
+    with printing.progress("texts/trace.progress", lang, chosen.plain) as progress:
         if dryrun.is_script(chosen.target):
             found = dryrun.of_script(chosen.target, progress)
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -24,11 +25,11 @@ PATIENCE, PAUSE = 1.0, 0.1  # seconds
 class Waiting:
     """While a log is read: call it with the share that is read (None where nobody knows) and the bytes so far.
 
-    The bar vanishes at the end, so that the terminal holds the answer alone.
+    The bar vanishes at the end, so that the terminal holds the answer alone. In plain text it is one line that stays.
     """
 
     def __init__(self, paths: Sequence[str], lang: str, plain: bool = False) -> None:
-        """What is read: files, folders, `-` for standard input. plain: no colours."""
+        """What is read: files, folders, `-` for standard input. plain: no colours, and nothing drawn twice."""
         self.paths, self.lang, self.plain = paths, lang, plain
         self.next = time.monotonic() + PATIENCE
         self.bar: Progress | None = None
@@ -41,9 +42,12 @@ class Waiting:
         now = time.monotonic()
         if now < self.next:
             return
-        self.next = now + PAUSE
+        self.next = now + (float("inf") if self.plain else PAUSE)
         with suppress(OSError, ValueError):  # a terminal that is gone is no reason to stop
-            self._draw(share, read)
+            self._say() if self.plain else self._draw(share, read)
+
+    def _say(self) -> None:
+        print(f"{self._words()} ...", file=sys.stderr, flush=True)
 
     def _draw(self, share: float | None, read: int) -> None:
         so_far = render(Text("texts/log.read_so_far", {"bytes": read}), self.lang) if share is None else f"{share:4.0%}"

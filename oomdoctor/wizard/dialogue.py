@@ -89,7 +89,8 @@ class Dialogue:
             self.page.line("")
             self.page.paragraph(first)
         if path is not None:
-            self.page.paragraph(self.word("saved", path=path))
+            self.page.paragraph(self.word("saved"))
+            self.page.code(path, style="dim")
         if trouble is not None:
             self.page.signed(self.word("not_saved", reason=self.page.say(trouble.message)), WARN)
 

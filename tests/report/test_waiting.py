@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from oomdoctor import printing
 from oomdoctor.report.waiting import Waiting
 from oomdoctor.sources.log import read_log
 from oomdoctor.sources.log.folder import LOGS_AT_MOST
@@ -133,3 +134,24 @@ def test_shares_rise_over_a_folder(tmp_path: Path, count: int) -> None:
     shares = shares_of(tmp_path)
     assert shares == sorted(shares)
     assert shares[0] < 0.3 and shares[-1] == 1.0
+
+
+def test_in_plain_text_one_line_stands_for_the_bar(capsys: pytest.CaptureFixture[str]) -> None:
+    waiting = Waiting(["some/train.log"], "en", plain=True)
+    waiting.next = 0
+    for share in (0.1, 0.5, 0.9):
+        waiting(share, 100)
+    assert capsys.readouterr().err == "Reading train.log ...\n"
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_stages_are_lines_in_plain_text(
+    plain: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(printing, "someone_looks", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    with printing.progress("texts/cards.progress", "en", plain) as show:
+        show("planning")
+        show("planning")
+    said = capsys.readouterr().err
+    assert ("\x1b" not in said and said.count("\n") == 1) if plain else said.count("\x1b[K") == 3

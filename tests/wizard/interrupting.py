@@ -110,9 +110,9 @@ class Interrupted:
             self.found.append(f"{prompt.name}: interrupted, it ended with {status}")
         if squeezed(render(Text("texts/wizard.interrupted"), self.lang)) not in said:
             self.found.append(f"{prompt.name}: it does not say that it was interrupted")
-        if prompt.name == "write_card" and "oomdoctorresume" not in said[-200:]:  # it runs: the case is closed
+        if prompt.name == "write_card" and "oomdoctorresume" not in said[-300:]:  # it runs: the case is closed
             return None
-        if "oomdoctorresume" not in said[-200:]:
+        if "oomdoctorresume" not in said[-300:]:
             self.found.append(f"{prompt.name}: it does not say the way back")
         again = self._run(("resume",))
         there = self.person.next(again)
