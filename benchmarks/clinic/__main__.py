@@ -1,10 +1,14 @@
 """Does the advice cure? A ward of patients, treated until they run.
 
     python -m benchmarks.clinic [--quick] [--seed N] [--patients N] [--save FILE.jsonl] [--keep DIR] [--list]
+    python -m benchmarks.clinic --device cuda [--card-gib 24] [--minutes 10] [--only RUN ...] [--save FILE.jsonl]
 
 Prints a line for each miss and the table at the end. --quick: 20 patients. --save: what came of each, as JSON lines.
 --keep: logs and documents of each, in a folder of its own. --list: only the patients, as JSON lines. Needs torch,
 transformers, peft, trl, accelerate and bitsandbytes.
+
+--device cuda: run cards on this machine's GPU instead, as if it had so many GiB, and what the bill says beside what
+they take (`benchmarks/clinic/gpu`); --device cpu: the same of narrow models, without a GPU.
 """
 
 from __future__ import annotations
@@ -85,6 +89,12 @@ def main() -> None:
     from benchmarks.clinic.beds import Beds
 
     chosen = _options()
+    if chosen.device:
+        from benchmarks.clinic.gpu import command
+
+        files = command.Files(chosen.save, chosen.keep)
+        command.main(chosen.device, chosen.card_gib, chosen.minutes, files, chosen.only)
+        return
     records = Records(chosen.keep)
     started = time.monotonic()
     with Beds(workers=WORKERS, seconds=LONGEST) as beds:
@@ -123,6 +133,10 @@ def _options() -> Any:
     parser.add_argument("--save", type=Path)
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--device", choices=("cuda", "cpu"))
+    parser.add_argument("--card-gib", type=float, default=24.0)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--only", nargs="+", default=())
     return parser.parse_args()
 
 
