@@ -89,7 +89,7 @@ def _fused_head(job: Job, T: int, V: int, E: int) -> Loss:
     backward turns its fp32 sums into the dtypes of hidden states and weight while both are alive.
     """
     h, R = job.arch.hidden_size, job.residual_bytes
-    tokens, words = min(T, log_probs.TILE_TOKENS), min(V, log_probs.TILE_WORDS)
+    tokens, words = min(T, log_probs.TILE_TOKENS), log_probs.TILE_WORDS  # so wide whatever the vocabulary
     tile, head = tokens * words * E, _head_gradient(job)
     stream = Text("texts/bill.stream", {"tokens": T, "hidden": h, "each": R})
     back = Text("texts/bill.stream", {"tokens": T, "hidden": h, "each": 2 * R + 4})

@@ -69,6 +69,13 @@ def test_the_fused_head_of_trl_makes_a_tile_of_logits() -> None:
     assert loss_of(adapters).backward == (2 + 4 + 2) * 2 * 2048 * h + tile  # the output layer is frozen
 
 
+def test_the_tile_of_trls_fused_head_is_as_wide_whatever_the_vocabulary() -> None:
+    # mm_buf = torch.empty((min(N, TOKEN_CHUNK_SIZE), chunk_size)): 32768 words for the 32000 of Llama 2.
+    loss = loss_of(job_of(full(framework="trl", task="sft", versions={"trl": "1.16.0"}), llamas.LLAMA2_7B))
+    tokens = 2048
+    assert loss.forward == 2 * tokens * 4096 + tokens * 32768 * 2
+
+
 def test_a_reward_model_has_no_output_layer_and_no_logits() -> None:
     run = full(framework="trl", task="reward")
     assert loss_of(job_of(run, llamas.LLAMA31_8B)).backward == 0
