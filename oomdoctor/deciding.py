@@ -3,6 +3,8 @@
 That plan is not made anew for each answer, which would take a second. It is walked along: does the run fit as it is, do
 the rules of its steps still apply, does a rule that comes before them, do as many steps suffice. What the next step is
 then, `whatif` works out for the few answers for which that counts.
+
+One answer at a time: what only two unknown facts together would change is not seen before one of them is known.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
