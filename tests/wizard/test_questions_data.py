@@ -128,7 +128,7 @@ def test_only_inference_is_not_offered_where_the_log_shows_training() -> None:
 
 
 def test_assumptions_read_only_keys_that_stand_before_them_or_were_found() -> None:
-    found = {"lora.r", "lora.target_modules", "bnb_4bit_compute_dtype", "method", "gpus.compute_capability"}
+    found = {"lora.r", "lora.target_modules", "bnb_4bit_compute_dtype", "method", "gpus.compute_capability", "do_eval"}
     for key, entry in QUESTIONS.items():
         read = set(conditions.keys_of(entry.get("when", {})))
         read |= {name for guess in entry["assume"] for name in conditions.keys_of(guess.get("when", {}))}
