@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
-from benchmarks.clinic.beds import Beds
 from benchmarks.clinic.card import MIB
 from benchmarks.clinic.patient import Card, Data, Patient
 
@@ -30,12 +27,6 @@ PATIENT = Patient(
     places={"TrainingArguments": {"per_device_train_batch_size": 8}, "from_pretrained": {"dtype": "float32"}},
     checkpoint_dtype="float32",
 )
-
-
-@pytest.fixture(scope="module")
-def beds():
-    with Beds(workers=2) as beds:
-        yield beds
 
 
 def test_a_card_that_is_large_enough_by_a_byte(beds):
