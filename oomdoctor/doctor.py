@@ -32,6 +32,7 @@ from oomdoctor.questions import Question, with_proposals
 from oomdoctor.remedies.rules import all_rules
 from oomdoctor.sources.model import architecture_for
 from oomdoctor.suggestions.suggestion import Suggestion
+from oomdoctor.trained_count import adapter_by_count, method_by_count
 
 if TYPE_CHECKING:
     from oomdoctor.preflight import Preflight
@@ -273,13 +274,17 @@ def _completed(case: Case, live: Machine | None) -> tuple[Case, Architecture | N
     def price(tried: Settings) -> Bill | None:
         return bill_under(case, tried, architecture)
 
+    method = method_by_count(facts, architecture, price)
+    if method:  # what else was assumed may have rested on it, as below
+        case = case.know(method)
+        facts = assumptions(case.facts, circumstances)
     disproved = inference.lighter_weights(facts, case.crash, weights_under(facts, architecture))
     disproved = disproved or inference.heavier_weights(facts, case.crash, architecture)
-    if disproved is not None:  # what else was assumed may have rested on it
+    if disproved is not None:
         facts = assumptions(case.facts.add([disproved]), circumstances)
     unpacked = inference.unpacked_in_fp32(facts, case.crash, architecture)
     facts = facts.add([unpacked] if unpacked else [])
-    facts = facts.add(inference.adapter_by_count(facts, price))
+    facts = facts.add(adapter_by_count(facts, architecture, price))
     length = inferred_length(facts, case.crash, architecture, price)
     return case._replace(facts=facts.add([length] if length else [])), architecture, notes
 

@@ -1,9 +1,9 @@
-"""What figures say of the run that no line states: the model by its size, the adapter by its count, the dtype and the
-length by what was in use and asked for."""
+"""What figures say of the run that no line states: the model by its size, the card by what runs on it, the dtype by
+what was in use and asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from oomdoctor.case import Architecture, Crash, Fact, Facts, Text, Value
 from oomdoctor.memory.lines import Bill
@@ -18,8 +18,6 @@ _LOADED = frozenset({"forward", "loss", "backward", "optimizer_step", "eval", "g
 # Assumptions that make the weights heavy, and what to take instead, the likeliest first.
 _LIGHTER = {"torch_dtype": ("bfloat16", "float16"), "quantization": ("nf4", "int8")}
 _ROUNDING = 1.01  # messages print two decimals
-_TARGETS = (("q", "v"), ("q", "k", "v", "o"), ("all-linear",))
-_LARGEST_RANK = 1024
 # What runs on NVIDIA's cards from compute capability 8.0 (Ampere) on, or hardly ever elsewhere.
 AMPERE = 8.0
 _SINCE_AMPERE = {"attn_implementation": "flash_attention_2", "mixed_precision": "bf16"}
@@ -78,42 +76,6 @@ def evaluates(crash: Crash | None) -> list[Fact]:
         return []
     source = f"log:{crash.proof.get('phase', crash.line)}"
     return [Fact("do_eval", True, source, Text("texts/doctor.died_in_evaluation"))]
-
-
-def adapter_by_count(facts: Facts, price: Price) -> list[Fact]:
-    """Rank and target modules of an adapter by its number of parameters, where the log does not state them.
-
-    The count grows in step with the rank. Where several pairs have just that count, the first stays an assumption.
-    """
-    counted = facts.won.get("log.trainable_parameters")
-    rank, targets = facts.won.get("lora.r"), facts.won.get("lora.target_modules")
-    if counted is None or facts.get("method") != "lora" or not rank or not targets:
-        return []
-    if not rank.assumed and not targets.assumed:
-        return []
-    count = (_count(counted) or 0) * (2 if facts.get("log.trainable_is_half") else 1)
-    found = list(_adapters(facts, count, price)) if count > 0 else []
-    if not found:
-        return []
-    names, size = found[0]
-    source = counted.source if len(found) == 1 else "assumed"
-    reason = Text("texts/doctor.adapter_by_count", {"count": count, "rank": size, "names": names})
-    facts_of_it = (Fact("lora.r", size, source, reason), Fact("lora.target_modules", names, source, reason))
-    return [fact for fact, known in zip(facts_of_it, (rank, targets), strict=True) if known.assumed]
-
-
-def _adapters(facts: Facts, count: int, price: Price) -> Iterator[tuple[tuple[str, ...], int]]:
-    """Target modules and rank of each adapter that has so many parameters."""
-    rank, targets = facts.won["lora.r"], facts.won["lora.target_modules"]
-    stated = targets.value if isinstance(targets.value, tuple) else (str(targets.value),)
-    for names in dict.fromkeys((stated, *_TARGETS)) if targets.assumed else (stated,):
-        bill = price({**facts.values(), "lora.r": 1, "lora.target_modules": names})
-        if bill is None or not bill.trainable_parameters or count % bill.trainable_parameters:
-            continue
-        size = count // bill.trainable_parameters
-        usual = size <= _LARGEST_RANK and (size & (size - 1) == 0 or size % 8 == 0)
-        if size == rank.value if not rank.assumed else usual:
-            yield names, size
 
 
 def lighter_weights(facts: Facts, crash: Crash | None, weights: Weights) -> Fact | None:

@@ -235,6 +235,85 @@ def test_a_count_of_trained_parameters_gives_rank_and_targets() -> None:
     assert findings.bill is not None and findings.bill.trainable_parameters == 41943040
 
 
+LLAMA2_7B, TABLE = 6_738_415_616, 32000 * 4096
+PER_RANK = 32 * 2 * (4096 + 4096)  # of Llama-2-7B's queries and values
+
+
+def _of_count(count: int, **facts: Any) -> Facts:
+    """What is taken of Llama-2-7B where the log counts so many trained parameters and says nothing of the method."""
+    run = {key: value for key, value in RUN.items() if key != "method"}
+    known = {**run, "log.trainable_parameters": count, **{key.replace("__", "."): facts[key] for key in facts}}
+    findings = doctor.examine(Case().know(Fact(key, value, "log:9") for key, value in known.items()), with_plan=False)
+    if "parallelism" not in facts:
+        assert findings.bill is not None and findings.bill.trainable_parameters == pytest.approx(count, rel=0.05)
+    return findings.case.facts
+
+
+def test_a_count_far_below_all_weights_is_an_adapter() -> None:
+    """SFTTrainer with a peft_config prints `Number of trainable parameters` alone: 8 x 524,288 = 4,194,304."""
+    facts = _of_count(8 * PER_RANK)
+    assert facts.won["method"][:3] == ("method", "lora", "log:9")
+    assert (facts.get("lora.r"), facts.get("lora.target_modules")) == (8, ("q", "v"))
+
+
+def test_a_count_of_all_weights_is_full_training() -> None:
+    assert _of_count(LLAMA2_7B).won["method"][:3] == ("method", "full", "log:9")
+    padded = LLAMA2_7B + 2 * 8 * 4096  # eight words were added to both tables
+    assert _of_count(padded).won["method"][:3] == ("method", "full", "log:9")
+
+
+def test_tables_trained_beside_an_adapter_are_seen_in_its_count() -> None:
+    facts = _of_count(16 * PER_RANK + 2 * TABLE)
+    assert facts.get("lora.modules_to_save") == ("embed_tokens", "lm_head") and facts.won["lora.r"].assumed
+    assert (facts.get("method"), facts.get("lora.r"), facts.get("lora.target_modules")) == ("lora", 16, ("q", "v"))
+
+
+def test_a_count_that_no_adapter_has_gives_the_rank_that_comes_nearest() -> None:
+    """10,000,000 / 524,288 = 19.07."""
+    facts = _of_count(10_000_000)
+    assert facts.won["method"].assumed and facts.get("method") == "lora"
+    assert facts.won["lora.r"].assumed and facts.get("lora.r") == 19
+
+
+def test_a_count_of_more_than_half_decides_nothing() -> None:
+    """Embeddings may be frozen, or a tower: all weights stay assumed."""
+    case = Case().know(Fact(key, value, "log:9") for key, value in RUN.items() if key != "method")
+    case = case.know([Fact("log.trainable_parameters", 5_000_000_000, "log:9")])
+    method = doctor.examine(case, with_plan=False).case.facts.won["method"]
+    assert method.assumed and method.value == "full"
+
+
+def test_a_stated_method_is_not_judged_by_the_count() -> None:
+    known = {**RUN, "method": "full", "log.trainable_parameters": 8 * PER_RANK}
+    case = Case().know(Fact(key, value, "set") for key, value in known.items())
+    assert doctor.examine(case, with_plan=False).case.facts.won["method"][:3] == ("method", "full", "set")
+
+
+def test_under_fsdp_each_process_counts_its_own_part() -> None:
+    """An eighth of Llama-2-7B on each of eight cards is all of it."""
+    facts = _of_count(LLAMA2_7B // 8, parallelism="fsdp", gpus__count=8)
+    assert facts.won["method"][:3] == ("method", "full", "log:9")
+    assert _of_count(8 * PER_RANK // 8, parallelism="fsdp", gpus__count=8).get("method") == "lora"
+
+
+def test_a_head_in_place_of_the_output_layer_is_classification() -> None:
+    """Two labels: 6,738,415,616 - 32000 x 4096 + 2 x 4096."""
+    facts = _of_count(LLAMA2_7B - TABLE + 2 * 4096)
+    assert (facts.get("task"), facts.get("method")) == ("classification", "full")
+    assert _of_count(8 * PER_RANK).get("task") == "sft"
+
+
+def test_a_head_is_counted_beside_adapters_or_alone() -> None:
+    """PEFT saves a classifier of BERT: 8 x 12 x 2 x (768 + 768) + 2 x 768 + 2 = 296,450; 1,538 is that head alone."""
+    counted = {"model": "google-bert/bert-base-uncased", "task": "classification"}
+    facts = _of_count(296_450, **counted)
+    assert (facts.get("method"), facts.get("lora.r"), facts.get("lora.target_modules")) == ("lora", 8, ("q", "v"))
+    known = {key: value for key, value in RUN.items() if key != "method"}
+    known |= {**counted, "log.trainable_parameters": 1538}
+    case = Case().know(Fact(key, value, "log:9") for key, value in known.items())
+    assert doctor.examine(case, with_plan=False).case.facts.get("method") == "freeze"
+
+
 def test_a_request_of_whole_tokens_gives_the_length() -> None:
     """560 MiB = 4 x 5120 tokens x 14336 x 2 B: an activation of Mistral's MLP, and none of its weights."""
     crash = _crash(requested_bytes=560 * MIB, allocated_bytes=38 * GIB, total_bytes=40 * GIB, own_process_bytes=None)

@@ -113,6 +113,8 @@ def _method(known: Mapping[str, Value]) -> Iterator[Inferred]:
         yield "method", "full", because, _reason("all_trained", **values)
     elif share < _LORA_SHARE:
         yield "method", "lora", because, _reason("few_trained", **values)
+    elif known.get("log.peft_counts") is True:
+        yield "method", "lora", because, _reason("counted_by_peft", **values)
 
 
 def _packed(known: Mapping[str, Value]) -> Iterator[Inferred]:
@@ -139,6 +141,12 @@ def _unquantized(known: Mapping[str, Value]) -> Iterator[Inferred]:
 def _mixed_precision(known: Mapping[str, Value]) -> Iterator[Inferred]:
     if known.get("log.bf16") is False and known.get("log.fp16") is False:
         yield "mixed_precision", "no", "log.bf16", _reason("neither_half")
+
+
+def _task(known: Mapping[str, Value]) -> Iterator[Inferred]:
+    """A model class such as LlamaForSequenceClassification has no output layer over the vocabulary."""
+    if known.get("log.scores") is True:
+        yield "task", "classification", "log.scores", _reason("scores")
 
 
 def _evaluation(known: Mapping[str, Value]) -> Iterator[Inferred]:
@@ -178,6 +186,7 @@ _RULES: tuple[Callable[[Mapping[str, Value]], Iterator[Inferred]], ...] = (
     _unquantized,
     _packed,
     _mixed_precision,
+    _task,
     _evaluation,
     _length,
     _host_memory,

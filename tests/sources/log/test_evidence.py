@@ -118,6 +118,30 @@ def test_printed_arguments_tell_whether_there_is_an_evaluation(said: str, evalua
     assert facts(text).get("do_eval") is evaluates
 
 
+def test_what_peft_itself_counts_is_an_adapter_whatever_its_share() -> None:
+    """Tables of words in modules_to_save may be most of a small model. A script's own counter says nothing of PEFT."""
+    assert facts("trainable params: 529,664 || all params: 921,664 || trainable%: 57.4682").get("method") == "lora"
+    assert facts("trainable params: 529664 || all params: 921664 || trainable%: 57.46820097").get("method") is None
+    assert facts("trainable params: 921,664 || all params: 921,664 || trainable%: 100.0000").get("method") == "full"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Some weights of BertForSequenceClassification were not initialized from the model checkpoint at b and are new",
+        "[transformers] Qwen2ForTokenClassification LOAD REPORT from: Qwen/Qwen2.5-0.5B",
+        'Model config LlamaConfig {\n  "architectures": [\n    "LlamaForSequenceClassification"\n  ],\n'
+        '  "hidden_size": 64,\n  "model_type": "llama"\n}',
+    ],
+)
+def test_a_class_with_a_head_that_scores_is_no_language_model(said: str) -> None:
+    assert facts(said).get("task") == "classification"
+    assert facts(f"{said}\nRewardConfig(\nmax_length=512,\n)").get("task") == "reward"  # what is stated wins
+    for other in ("ForSequenceClassification", "ForTokenClassification"):
+        said = said.replace(other, "ForCausalLM")
+    assert facts(said).get("task") is None
+
+
 def test_half_of_the_named_size_means_packed_four_bit_weights() -> None:
     count = "trainable params: 1000 || all params: 33251450880 || trainable%: 0.1"
     assert facts(f"loading base model ./llama-65b-hf...\n{count}").get("quantization") == "nf4"
