@@ -26,7 +26,7 @@ CHECKS = {
     "questions": ["tests/wizard/test_questions_data.py"],
     "claims": ["tests/test_claims.py"],
     "configs": ["tests/sources/config/test_reader.py"],
-    "processes": ["tests/test_texts.py"],
+    "processes": ["tests/test_holders_of_cards.py"],
 }
 
 # Of all messages, of all models against transformers, and of tests that need torch for something else, only what meets
@@ -38,7 +38,7 @@ ONLY = {
     "gpus": ("-k", "card or total"),
     "claims": ("-k", "my-claim"),
     "configs": ("-k", "my-framework"),
-    "processes": ("-k", "both_languages or exclamation"),
+    "processes": ("-k", "my-server"),
 }
 
 

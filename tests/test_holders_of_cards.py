@@ -13,7 +13,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from oomdoctor import doctor, held
+from oomdoctor import doctor, held, knowledge
 from oomdoctor.case import Fact, Gpu, Holder, Machine
 from oomdoctor.doctor import Findings
 from oomdoctor.memory.room import needed_bytes
@@ -223,6 +223,17 @@ def test_a_free_second_card_is_pointed_out_with_what_takes_it(fake_nvml: Fake) -
 )
 def test_programs_are_told_by_how_they_were_started(words: list[str], kind: str | None, script: str | None) -> None:
     assert kind_of(lead_of(words)) == kind and script_of(words) == script
+
+
+PROGRAMS = {kind: entry for kind, entry in knowledge.load("processes").items() if "words" in entry}
+
+
+@pytest.mark.parametrize("kind", PROGRAMS)
+def test_a_program_is_known_by_each_of_its_words_and_comes_with_advice(kind: str) -> None:
+    entry = PROGRAMS[kind]
+    taken = {word: kind_of([word.replace("*", "")]) for word in entry["words"]}
+    assert kind in taken.values() and None not in taken.values()  # an entry before it may know one of its words too
+    assert {lang for part in ("what", "own", "other") for lang in entry[part]} == {"en", "zh"}
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
