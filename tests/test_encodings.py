@@ -25,9 +25,8 @@ def run(encoding: str, *arguments: str, **environment: str) -> str:
     return done.stdout.decode(encoding)
 
 
-@pytest.mark.parametrize(("encoding", "word"), [("cp936", "哪里出了问题"), ("big5", "CUDA out of memory")])
-def test_chinese_in_a_code_page_that_has_it(encoding: str, word: str) -> None:
-    assert word in run(encoding, "--lang", "zh", "--from-log", LOG)
+def test_chinese_in_the_code_page_of_chinese_windows() -> None:
+    assert "哪里出了问题" in run("cp936", "--lang", "zh", "--from-log", LOG)
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
@@ -35,6 +34,5 @@ def test_letters_that_a_code_page_lacks_are_question_marks(encoding: str) -> Non
     assert "?CUDA out of memory?" in run(encoding, "--lang", "zh", "--from-log", LOG)
 
 
-@pytest.mark.parametrize(("encoding", "word"), [("ascii", "What died"), ("utf-8", "哪里出了问题")])
-def test_a_chinese_locale_gets_english_where_nothing_else_can_be_shown(encoding: str, word: str) -> None:
-    assert word in run(encoding, "--from-log", LOG, LC_ALL="zh_CN.UTF-8")
+def test_a_chinese_locale_gets_english_where_nothing_else_can_be_shown() -> None:
+    assert "What died" in run("ascii", "--from-log", LOG, LC_ALL="zh_CN.UTF-8")
