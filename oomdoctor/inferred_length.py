@@ -9,7 +9,7 @@ from typing import NamedTuple
 from oomdoctor.case import Architecture, Crash, Fact, Facts, Text
 from oomdoctor.diagnosis import allocated_at
 from oomdoctor.inference import Price, is_a_weight
-from oomdoctor.memory.request import behind, printed_step
+from oomdoctor.memory.request import behind, printed_step, tells_nothing
 
 # Phases whose memory grows with the tokens of a batch, and those in which what the forward pass stores is complete.
 _PER_TOKEN = frozenset({"forward", "loss", "backward"})
@@ -40,7 +40,7 @@ def inferred_length(facts: Facts, crash: Crash | None, architecture: Architectur
 def _of_request(facts: Facts, crash: Crash, architecture: Architecture, price: Price) -> Fact | None:
     """Logits and MLP activations are batch x length x width x bytes; a request that can be a weight says nothing."""
     asked, batch = crash.requested_bytes, facts.get("per_device_train_batch_size")
-    if asked is None or facts.won["per_device_train_batch_size"].assumed:
+    if asked is None or tells_nothing(asked) or facts.won["per_device_train_batch_size"].assumed:
         return None
     if any(is_a_weight(asked, architecture, size) for size in (2, 4)):
         return None

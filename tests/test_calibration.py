@@ -77,6 +77,16 @@ def test_logits_of_an_odd_length_tell_it_where_as_much_was_in_use() -> None:
     assert fact.assumed and 774 <= int(str(fact.value)) <= 778
 
 
+def test_a_block_of_20_mib_stands_for_any_small_tensor_and_tells_no_length() -> None:
+    """1 x 5120 tokens x 1024 words x 4 B are 20 MiB too, and so is anything from 1 to 10 MiB."""
+    crash = _crash(requested_bytes=20 * MIB, allocated_bytes=2 * GIB)
+    facts = {**RUN, "model": None, "architecture.hidden_size": 256, "architecture.num_hidden_layers": 2,
+             "architecture.num_attention_heads": 4, "architecture.vocab_size": 1024, "torch_dtype": "bfloat16",
+             "architecture.model_type": "llama", "architecture.intermediate_size": 688}  # fmt: skip
+    known = [Fact(key, value, "set") for key, value in facts.items() if value is not None]
+    assert doctor.examine(Case(crash=crash).know(known)).case.facts.get("max_length") != 5120
+
+
 @pytest.mark.parametrize(("stated", "least", "most"), [(True, 320, 384), (False, 2048, 2048)])
 def test_a_guess_far_above_what_was_in_use_gives_way_where_the_settings_are_stated(
     stated: bool, least: int, most: int
