@@ -32,7 +32,7 @@ from oomdoctor.questions import Question, with_proposals
 from oomdoctor.remedies.rules import all_rules
 from oomdoctor.sources.model import architecture_for
 from oomdoctor.suggestions.suggestion import Suggestion
-from oomdoctor.trained_count import adapter_by_count, method_by_count
+from oomdoctor.trained_count import adapter_by_count, method_by_count, targets_of_the_model
 
 if TYPE_CHECKING:
     from oomdoctor.preflight import Preflight
@@ -100,7 +100,8 @@ def _case_of(reading: LogReading, path: str) -> Case:
     said = [*facts_of(reading.lines, crash.line), *facts_over_time(reading.lines, crash)]
     outside = calibration.outside_of_torch(crash)
     proven = [*inference.evaluates(crash), *([outside] if outside else [])]
-    return case.know([*machines.facts_of_crash(crash), *said, *proven])
+    case = case.know([*machines.facts_of_crash(crash), *said, *proven])
+    return case.know(inference.loop_of_its_own(crash, case.facts.get("framework")))
 
 
 def read_card(path: str) -> Case:
@@ -284,6 +285,7 @@ def _completed(case: Case, live: Machine | None) -> tuple[Case, Architecture | N
         facts = assumptions(case.facts.add([disproved]), circumstances)
     unpacked = inference.unpacked_in_fp32(facts, case.crash, architecture)
     facts = facts.add([unpacked] if unpacked else [])
+    facts = facts.add(targets_of_the_model(facts, architecture))
     facts = facts.add(adapter_by_count(facts, architecture, price))
     length = inferred_length(facts, case.crash, architecture, price)
     return case._replace(facts=facts.add([length] if length else [])), architecture, notes

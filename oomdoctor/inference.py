@@ -3,7 +3,9 @@ what was in use and asked for."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from itertools import takewhile
 
 from oomdoctor.case import Architecture, Crash, Fact, Facts, Text, Value
 from oomdoctor.memory.lines import Bill
@@ -21,6 +23,12 @@ _ROUNDING = 1.01  # messages print two decimals
 # What runs on NVIDIA's cards from compute capability 8.0 (Ampere) on, or hardly ever elsewhere.
 AMPERE = 8.0
 _SINCE_AMPERE = {"attn_implementation": "flash_attention_2", "mixed_precision": "bf16"}
+# Frames of PyTorch, of installed packages, and of what runs a training loop for its user.
+_TORCH = re.compile(r"[/\\](?:site|dist)-packages[/\\]torch[/\\]")
+_INSTALLED = re.compile(r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib[/\\]python\d")
+_TRAINERS = re.compile(r"(?i)trainer|lightning|deepspeed|\btrl\b|axolotl|swift|llamafactory|llmtuner|unsloth")
+_IN_A_LOOP = frozenset({"forward", "loss", "backward", "optimizer_step", "eval"})
+_FRAME_SHOWN = 100
 _OTHER_MAKERS = frozenset({"hip_oom", "mps_oom", "npu_oom", "xpu_oom"})
 
 Price = Callable[[Settings], Bill | None]
@@ -63,6 +71,21 @@ def capability(facts: Facts, crash: Crash | None) -> list[Fact]:
         "total": total * MIB, "key": proof, "value": facts.get(proof) if proof else None, "least": min(able),
     })  # fmt: skip
     return [Fact("gpus.compute_capability", min(able), "assumed", reason)]
+
+
+def loop_of_its_own(crash: Crash | None, framework: Value | None) -> list[Fact]:
+    """PyTorch or accelerate in place of transformers, where the script itself runs the model or goes backward: a word
+    such as per_device_train_batch_size is no Trainer."""
+    if crash is None or framework != "transformers" or crash.phase not in _IN_A_LOOP:
+        return []
+    before = list(takewhile(lambda frame: not _TORCH.search(frame), crash.frames))
+    if not before or before == list(crash.frames) or _INSTALLED.search(before[-1]):
+        return []
+    if any(_TRAINERS.search(frame) for frame in before):
+        return []
+    found = "accelerate" if any("/accelerate/" in frame for frame in crash.frames) else "pytorch"
+    reason = Text("texts/doctor.own_loop", {"frame": before[-1][-_FRAME_SHOWN:]})
+    return [Fact("framework", found, f"log:{crash.proof.get('phase', crash.line)}", reason)]
 
 
 def is_disproved(fact: Fact, crash: Crash | None) -> bool:

@@ -6,14 +6,15 @@ from __future__ import annotations
 from itertools import product
 from typing import NamedTuple
 
-from oomdoctor.case import Architecture, Fact, Facts, Text, Value
+from oomdoctor.case import Architecture, Fact, Facts, Lora, Text, Value
 from oomdoctor.inference import Price
+from oomdoctor.memory.lora import adapters_of, default_targets
 from oomdoctor.memory.weights import lm_head
 
 _COUNT = "log.trainable_parameters"
 _TARGETS = (("q", "v"), ("q", "k", "v", "o"), ("all-linear",), ("q", "k", "v"), ("gate", "up", "down"))
 _TABLES: tuple[tuple[str, ...], ...] = (("lm_head",), ("embed_tokens", "lm_head"))
-_FINE_RANK, _LARGEST_RANK = 128, 1024
+_COMMON_RANK, _FINE_RANK, _LARGEST_RANK = 64, 128, 1024
 _MOST_LABELS = 10
 _SCORING = ("classification", "reward")
 # A vocabulary may have been filled up, or a head exchanged, and still all are trained. Where more than half are, it is
@@ -136,21 +137,39 @@ def _reason(counted: _Counted, adapter: _Adapter) -> Text:
 
 
 def _adapters(counted: _Counted) -> list[_Adapter]:
-    """The adapters that have just so many parameters; with tables only where none without them has."""
+    """The adapters that have just so many parameters, those of common ranks first; with tables only where none without
+    them has."""
     saved = counted.facts.won.get("lora.modules_to_save")
     for tables in ([()], _TABLES) if saved is None else ([_names(saved)],):
-        tried = (_adapter(counted, *each) for each in product(tables, _targets(counted.facts)))
+        tried = (_adapter(counted, *each) for each in product(tables, _targets(counted)))
         found = [adapter for adapter in tried if adapter is not None]
         if found:
-            return found
+            return sorted(found, key=lambda adapter: adapter.rank > _COMMON_RANK)
     return []
 
 
-def _targets(facts: Facts) -> list[tuple[str, ...]]:
-    """The target modules that the run may have, the likeliest first."""
-    fact = facts.won.get("lora.target_modules")
+def _targets(counted: _Counted) -> list[tuple[str, ...]]:
+    """The target modules that the run may have, the likeliest first; of those that nobody stated, what is all there."""
+    fact = counted.facts.won.get("lora.target_modules")
     stated = [] if fact is None else [_names(fact)]
-    return list(dict.fromkeys([*stated, *_TARGETS])) if "lora.target_modules" in _open(facts) else stated
+    if "lora.target_modules" not in _open(counted.facts):
+        return stated
+    own = default_targets(counted.architecture)
+    return [names for names in dict.fromkeys([*stated, own, *_TARGETS]) if has_targets(names, counted.architecture)]
+
+
+def has_targets(names: tuple[str, ...], architecture: Architecture) -> bool:
+    """Whether the model has layers of each of these names: GPT-2 has queries, keys and values in one."""
+    return all(adapters_of(Lora(target_modules=(name,)), architecture).targets for name in names)
+
+
+def targets_of_the_model(facts: Facts, architecture: Architecture | None) -> list[Fact]:
+    """The targets that PEFT takes of this model, where others are only assumed and it has none of that name."""
+    fact = facts.won.get("lora.target_modules")
+    if fact is None or not fact.assumed or architecture is None or has_targets(_names(fact), architecture):
+        return []
+    names = default_targets(architecture)
+    return [Fact(fact.key, names, "assumed", Text("texts/doctor.default_targets", {"names": names}))]
 
 
 def _names(fact: Fact) -> tuple[str, ...]:

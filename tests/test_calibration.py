@@ -227,6 +227,31 @@ def test_a_message_that_cannot_know_its_process_says_nothing_of_the_context(own:
     assert calibration.outside_of_torch(_crash(own_process_bytes=own, reserved_unallocated_bytes=0)) is None
 
 
+PACKAGES = "/env/site-packages"
+MODULE, TENSOR = f"{PACKAGES}/torch/nn/modules/module.py:1778 in _call", f"{PACKAGES}/torch/_tensor.py:623 in back"
+
+
+@pytest.mark.parametrize(
+    ("frames", "framework"),
+    [
+        (("/home/me/train.py:40 in main", TENSOR), "pytorch"),
+        (("/home/me/t.py:38 in main", MODULE, f"{PACKAGES}/accelerate/utils/operations.py:8 in f"), "accelerate"),
+        ((f"{PACKAGES}/fire/core.py:1 in Fire", "/home/me/train.py:38 in main", MODULE), "pytorch"),
+        (("/home/me/t.py:9 in main", f"{PACKAGES}/transformers/trainer.py:1576 in train", TENSOR), None),
+        (("/home/me/t.py:9 in main", f"{PACKAGES}/transformers/trainer.py:1576 in train",
+          "/home/me/t.py:4 in compute_loss", MODULE), None),
+        (("/home/me/my_trainer.py:9 in step", MODULE), None),  # it may wrap anything
+        ((TENSOR,), None),
+        ((), None),
+    ],
+)  # fmt: skip
+def test_a_script_that_runs_the_model_itself_has_no_trainer(frames: tuple[str, ...], framework: str | None) -> None:
+    crash = _crash(phase="backward", frames=frames)
+    found = [fact.value for fact in inference.loop_of_its_own(crash, "transformers")]
+    assert found == ([framework] if framework else [])
+    assert inference.loop_of_its_own(crash, "trl") == inference.loop_of_its_own(None, "transformers") == []
+
+
 def test_a_crash_in_an_evaluation_proves_it_whatever_the_arguments_say() -> None:
     crash = _crash(phase="eval", proof={"phase": 4})
     assert inference.evaluates(crash)[0][:3] == ("do_eval", True, "log:4")
@@ -322,6 +347,21 @@ def test_a_head_is_counted_beside_adapters_or_alone() -> None:
     known |= {**counted, "log.trainable_parameters": 1538}
     case = Case().know(Fact(key, value, "log:9") for key, value in known.items())
     assert doctor.examine(case, with_plan=False).case.facts.get("method") == "freeze"
+
+
+def test_a_model_without_queries_of_their_own_has_its_own_targets() -> None:
+    """PEFT adapts c_attn of GPT-2: 8 x 12 x (768 + 3 x 768) = 294,912; it has no module named q or v."""
+    facts = _of_count(294_912, model="openai-community/gpt2")
+    assert (facts.get("method"), facts.get("lora.r"), facts.get("lora.target_modules")) == ("lora", 8, ("c_attn",))
+    known = {**RUN, "model": "openai-community/gpt2"}
+    case = Case().know(Fact(key, value, "set") for key, value in known.items())
+    assert doctor.examine(case, with_plan=False).case.facts.get("lora.target_modules") == ("c_attn",)
+
+
+def test_a_word_of_bitsandbytes_quantizer_means_four_bits_until_somebody_says_more() -> None:
+    case = Case().know([Fact("log.bitsandbytes_layers", True, "log:3"), Fact("model", RUN["model"], "log:1")])
+    fact = doctor.examine(case, with_plan=False).case.facts.won["quantization"]
+    assert (fact.value, fact.assumed) == ("nf4", True)
 
 
 def test_a_request_of_whole_tokens_gives_the_length() -> None:

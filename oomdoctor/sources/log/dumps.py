@@ -33,20 +33,25 @@ def find_all(page: Page) -> Iterator[Finding]:
 
 def _shape(config: Mapping[str, Any]) -> tuple[object, ...] | None:
     """What tells one model's config from another's; None where it is no model's config."""
-    inner = config.get(_DEPTH_KEY) if "hidden_size" not in config else config
+    inner = _language_model(config)
     traits: list[str] = knowledge.lookup("evidence/model-config/traits")
-    if not isinstance(inner, dict) or not any(trait in inner for trait in traits):
+    if not any(trait in inner for trait in traits):
         return None
     return tuple(inner.get(trait) for trait in traits)
 
 
 def _architecture(config: Mapping[str, Any], at: int) -> Iterator[Finding]:
     table = knowledge.lookup("evidence/model-config")
-    inner = config.get(_DEPTH_KEY) if "hidden_size" not in config else config
-    for key, value in (inner or {}).items():
+    for key, value in _language_model(config).items():
         if is_sane(value) and key not in table["leave"]:
             yield Finding(at, f"architecture.{key}", value)
     yield from read_pairs(_pairs(config), table, at)
+
+
+def _language_model(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The part of a config that describes the model of text. GPT-2 and T5 have no `hidden_size`, and no parts."""
+    inner = config.get(_DEPTH_KEY)
+    return inner if isinstance(inner, dict) and "hidden_size" not in config else config
 
 
 def _pairs(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -113,8 +113,6 @@ def _method(known: Mapping[str, Value]) -> Iterator[Inferred]:
         yield "method", "full", because, _reason("all_trained", **values)
     elif share < _LORA_SHARE:
         yield "method", "lora", because, _reason("few_trained", **values)
-    elif known.get("log.peft_counts") is True:
-        yield "method", "lora", because, _reason("counted_by_peft", **values)
 
 
 def _packed(known: Mapping[str, Value]) -> Iterator[Inferred]:

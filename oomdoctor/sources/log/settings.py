@@ -138,8 +138,9 @@ def _facts(setting: Setting, rule: Any) -> dict[str, Value]:
         return _typed(rule, text)
     says = {str(word): facts for word, facts in rule.get("values", {}).items()}
     value = "none" if text is None else text.lower()
-    if value in says:
-        return dict(says[value])
+    for said in (setting.value, value):  # 'none' in quotes is a word, None is nothing
+        if said in says:
+            return dict(says[said])
     if text is None:
         return {}
     facts = _typed(rule["key"], text) if "key" in rule else {}
