@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from oomdoctor import doctor
 from oomdoctor.case import Case, Fact
 from oomdoctor.doctor import Findings
@@ -74,3 +76,10 @@ def test_the_default_of_a_question_is_what_is_assumed() -> None:
     findings = _examined("max_length", gpus__memory_mib=16384, gradient_checkpointing="none")
     (question,) = [question for question in findings.questions if question.key == "max_length"]
     assert question.default == findings.case.facts.get("max_length")
+
+
+@pytest.mark.parametrize(("does", "batch", "metrics"), [(True, 8, False), (False, None, None)])
+def test_only_a_run_that_evaluates_is_asked_how(does: bool, batch: int | None, metrics: bool | None) -> None:
+    """transformers evaluates 8 samples at a time unless it is told otherwise, and keeps nothing for metrics."""
+    facts = _examined(do_eval=does).case.facts
+    assert (facts.get("per_device_eval_batch_size"), facts.get("compute_metrics")) == (batch, metrics)

@@ -134,7 +134,7 @@ def test_assumptions_read_only_keys_that_stand_before_them_or_were_found() -> No
         read |= {name for guess in entry["assume"] for name in conditions.keys_of(guess.get("when", {}))}
         for name in read - found:
             before = name in QUESTIONS and QUESTIONS[name]["order"] < entry["order"]
-            assert before or name.startswith(("versions.", "crash.", "config.")), (key, name)
+            assert before or name.startswith(("versions.", "crash.", "config.", "log.")), (key, name)
 
 
 def test_nothing_is_assumed_about_the_model_or_the_card() -> None:
