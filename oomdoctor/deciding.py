@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from oomdoctor.assumptions import following
 from oomdoctor.case import Facts, Text, Value
 from oomdoctor.memory.lines import Line
+from oomdoctor.memory.room import needed_bytes
 from oomdoctor.plan import Plan, Pricing, Settings
 from oomdoctor.questions import Question, answer_text, question_about, unanswered
 from oomdoctor.remedies.conditions import check, keys_of
@@ -52,12 +53,13 @@ class _Effect(NamedTuple):
 
 class _Walk(NamedTuple):
     """Along the plan as it is. fits: the run before it. course: whether the rule of each step applies when its turn
-    comes. lines: of the bill. read: the keys that the conditions of the steps read. earlier: rules that come before the
-    first step and do not apply, each with the keys that keep it from that."""
+    comes. lines, needs: of its bill, and bytes. read: the keys that the conditions of the steps read. earlier: rules
+    that come before the first step and do not apply, each with the keys that keep it from that."""
 
     fits: bool | None
     course: tuple[bool, ...]
     lines: tuple[Line, ...]
+    needs: int | None
     read: frozenset[str]
     earlier: tuple[tuple[Rule, frozenset[str]], ...]
 
@@ -115,12 +117,14 @@ def _walk_along(advice: Advice) -> _Walk:
         course.append(check(step.rule.when, advice.pricing.facts(settings)).applies)
         settings.update(step.change)
     facts, rung = advice.pricing.facts(advice.start), steps[0].rule.rung if steps else 0
+    bill = advice.pricing.bill(advice.start)
     before = sorted((rule for rule in advice.rules if rule.rung < rung), key=lambda rule: rule.rung)
     silent = ((rule, _silencing(rule, facts)) for rule in before)
     return _Walk(
         fits=advice.pricing.fits(advice.start),
         course=tuple(course),
-        lines=_lines(advice.start, advice.pricing),
+        lines=bill.lines if bill is not None else (),
+        needs=needed_bytes(bill) if bill is not None else None,
         read=frozenset(key for step in steps for key in keys_of(step.rule.when)),
         earlier=tuple((rule, keys) for rule, keys in silent if keys),
     )
@@ -133,11 +137,6 @@ def _silencing(rule: Rule, facts: Settings) -> frozenset[str]:
         if not check({name: content}, facts).applies:
             return frozenset(keys_of({name: content}))
     return frozenset()
-
-
-def _lines(settings: Settings, pricing: Pricing) -> tuple[Line, ...]:
-    bill = pricing.bill(settings)
-    return bill.lines if bill is not None else ()
 
 
 def _effect(key: str, answer: Value, advice: Advice, walk: _Walk) -> _Effect | None:
@@ -165,13 +164,16 @@ def _differences(
     for rule, keys in walk.earlier:
         if keys & changed.keys() and check(rule.when, facts).applies:
             yield STEP, "comes_before", {"step": rule.title, "first": first.title}
-    if not walk.read & changed.keys() and _lines(settings, pricing) == walk.lines:
+    bill = pricing.bill(settings)
+    if not walk.read & changed.keys() and (bill.lines if bill else ()) == walk.lines:
         return  # what costs the same and is nowhere asked for changes nothing further on
+    needs_less = bill is not None and walk.needs is not None and needed_bytes(bill) <= walk.needs
     for number, (step, applied) in enumerate(zip(plan.steps, walk.course, strict=True), 1):
         if check(step.rule.when, pricing.facts(settings)).applies != applied:
             yield STEP if number == 1 else LATER, "step_falls_away", {"number": number, "step": step.rule.title}
         settings = {**settings, **step.change}
-        enough = pricing.fits(settings)
+        # of a run that needs no more to begin with, no bill is needed to know that what was enough still is
+        enough = True if needs_less and step.fits else pricing.fits(settings)
         if enough != step.fits:
             last = number == len(plan.steps) and not plan.fits
             yield VERDICT if last else LATER, "enough" if enough else "not_enough", {"number": number}

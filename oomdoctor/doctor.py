@@ -21,6 +21,7 @@ from oomdoctor.plan import PREFERENCES, SHARDED, Plan, Pricing, Settings
 from oomdoctor.pricing import (
     bill_under,
     circumstances_of,
+    counts_under,
     is_priced,
     missing_keys,
     pricing_of,
@@ -275,7 +276,8 @@ def _completed(case: Case, live: Machine | None) -> tuple[Case, Architecture | N
     def price(tried: Settings) -> Bill | None:
         return bill_under(case, tried, architecture)
 
-    method = method_by_count(facts, architecture, price)
+    numbers = counts_under(case, architecture)
+    method = method_by_count(facts, architecture, numbers)
     if method:  # what else was assumed may have rested on it, as below
         case = case.know(method)
         facts = assumptions(case.facts, circumstances)
@@ -286,7 +288,7 @@ def _completed(case: Case, live: Machine | None) -> tuple[Case, Architecture | N
     unpacked = inference.unpacked_in_fp32(facts, case.crash, architecture)
     facts = facts.add([unpacked] if unpacked else [])
     facts = facts.add(targets_of_the_model(facts, architecture))
-    facts = facts.add(adapter_by_count(facts, architecture, price))
+    facts = facts.add(adapter_by_count(facts, architecture, numbers))
     length = inferred_length(facts, case.crash, architecture, price)
     return case._replace(facts=facts.add([length] if length else [])), architecture, notes
 
@@ -326,7 +328,7 @@ def _planned(findings: Findings, out: SetOut, prefer: str) -> Findings:
     plan = with_edits(plan, {**pricing.circumstances, **out.settings})
 
     def reprice(settings: Settings, answered: str) -> Pricing:
-        return repriced(pricing, out.case, settings, out.architecture, answered)
+        return repriced(pricing, out.case, out.settings, settings, answered)
 
     facts, unknown = findings.case.facts, findings.case.unknown_answers
     advice = Advice(facts, plan, out.settings, rules, pricing, reprice, findings.missing, unknown)

@@ -11,7 +11,6 @@ from oomdoctor.case import Architecture, Crash, Fact, Facts, Text, Value
 from oomdoctor.memory.lines import Bill
 from oomdoctor.memory.request import could_be
 from oomdoctor.plan import Settings
-from oomdoctor.sources.cards import cards_of_size
 from oomdoctor.sources.model import models_of_size
 from oomdoctor.units import MIB
 
@@ -62,6 +61,8 @@ def capability(facts: Facts, crash: Crash | None) -> list[Fact]:
     if facts.get("gpus.name") or facts.get("gpus.compute_capability") or (crash and crash.kind in _OTHER_MAKERS):
         return []
     proof = next((key for key, value in _SINCE_AMPERE.items() if facts.get(key) == value), None)
+    from oomdoctor.sources.cards import cards_of_size  # most logs name their card
+
     total = int(facts.get("gpus.memory_mib") or 0)
     every = [card.compute_capability for card in cards_of_size(total * MIB)] if total else []
     able = [one for one in every if one >= AMPERE] or [AMPERE] if proof else every

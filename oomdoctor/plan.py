@@ -70,19 +70,24 @@ class Plan(NamedTuple):
         return tuple(step.rule.id for step in self.steps)
 
 
+Bills = Callable[[Settings], Bill | None]
+
+
 class Pricing(NamedTuple):
     """How a set of settings is judged: its bill, the bytes that one card offers to it, and what is known besides.
 
-    bill and usable give None where they are unknown. circumstances: facts that no rule changes (`crash.*`, `phase`).
+    bill and usable give None where they are unknown. alone: the bill before what was measured corrects it.
+    circumstances: facts that no rule changes (`crash.*`, `phase`).
     possible: whether settings can have been those of the run, as far as the crash tells. assumed: the values that
     nobody stated.
     """
 
-    bill: Callable[[Settings], Bill | None]
+    bill: Bills
     usable: Callable[[Settings], int | None]
     circumstances: Settings = EMPTY
     possible: Callable[[Settings], bool] = lambda settings: True
     assumed: Settings = EMPTY
+    alone: Bills = lambda settings: None
 
     def fits(self, settings: Settings) -> bool | None:
         return fits(self.bill(settings), self.usable(settings))

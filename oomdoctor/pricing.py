@@ -10,18 +10,20 @@ from oomdoctor import calibration, inference, machines
 from oomdoctor.case import Architecture, Case, Fact, Facts, Run, Value
 from oomdoctor.diagnosis import GPU_KINDS, foreign_bytes, request_fits
 from oomdoctor.fields import run_of
-from oomdoctor.memory.bill import DERIVED, NEEDED, READ, Missing, bill_of, resting_weights
+from oomdoctor.memory.bill import DERIVED, NEEDED, READ, Counts, Missing, bill_of, counts_of, resting_weights
 from oomdoctor.memory.lines import Bill, Line, scaled, with_line
 from oomdoctor.memory.weights import parameters
-from oomdoctor.plan import Pricing, Settings
+from oomdoctor.plan import Bills, Pricing, Settings
 from oomdoctor.units import GIB
 
 
 def pricing_of(case: Case, settings: Settings, architecture: Architecture | None) -> Pricing:
     """How settings of this case are judged. Bills are remembered: the ladder asks for the same one often."""
-    bill = _bills_from(case, settings, architecture)
+    alone = _remembered(lambda tried: bill_under(case, tried, architecture))
+    bill = _corrected_from(alone, case, settings)
     return Pricing(
         bill=bill,
+        alone=alone,
         usable=machines.usable_bytes,
         circumstances={
             **circumstances_of(case),
@@ -33,32 +35,36 @@ def pricing_of(case: Case, settings: Settings, architecture: Architecture | None
     )
 
 
-def repriced(
-    pricing: Pricing, case: Case, settings: Settings, architecture: Architecture | None, answered: str
-) -> Pricing:
+def repriced(pricing: Pricing, case: Case, start: Settings, settings: Settings, answered: str) -> Pricing:
     """How settings would be judged, had the run been set as these say: what the crash measured is held against their
-    bill. answered: the key that would no longer be assumed."""
-    bill = _bills_from(case, settings, architecture)
+    bill. start: how the run is set. answered: the key that would no longer be assumed."""
     known = {key: value for key, value in pricing.circumstances.items() if key != f"assumed.{answered}"}
+    if _what_counts(settings) == _what_counts(start):
+        return pricing._replace(circumstances=known)
+    bill = _corrected_from(pricing.alone, case, settings)
     return pricing._replace(bill=bill, circumstances=known, possible=_bearable(bill, case))
 
 
-def _bills_from(case: Case, settings: Settings, architecture: Architecture | None) -> Callable[[Settings], Bill | None]:
+def _corrected_from(alone: Bills, case: Case, settings: Settings) -> Bills:
     """The bill of any settings, corrected by what was measured of the run as these settings say."""
-    first = bill_under(case, settings, architecture)
-    correction = _correction(case, settings, first)
-    remembered = {_what_counts(settings): _corrected(first, correction, case, settings)}
+    correction = _correction(case, settings, alone(settings))
+    return _remembered(lambda tried: _corrected(alone(tried), correction, case, tried))
 
-    def bill(tried: Settings) -> Bill | None:
+
+def _remembered(bill: Bills) -> Bills:
+    """The same, made once for all settings that count alike."""
+    made: dict[tuple[object, ...], Bill | None] = {}
+
+    def found(tried: Settings) -> Bill | None:
         key = _what_counts(tried)
-        if key not in remembered:
-            remembered[key] = _corrected(bill_under(case, tried, architecture), correction, case, tried)
-        return remembered[key]
+        if key not in made:
+            made[key] = bill(tried)
+        return made[key]
 
-    return bill
+    return found
 
 
-def _bearable(bill: Callable[[Settings], Bill | None], case: Case) -> Callable[[Settings], bool]:
+def _bearable(bill: Bills, case: Case) -> Callable[[Settings], bool]:
     return lambda tried: inference.bearable(_weights_in(bill(tried)), case.crash)
 
 
@@ -106,6 +112,20 @@ def weights_under(facts: Facts, architecture: Architecture | None) -> inference.
             return None
 
     return weights
+
+
+def counts_under(case: Case, architecture: Architecture | None) -> Callable[[Settings], Counts | None]:
+    """How many parameters a case has and trains under some settings; None where there would be no bill."""
+
+    def counts(settings: Settings) -> Counts | None:
+        if architecture is None or not is_priced(case):
+            return None
+        try:
+            return counts_of(run_under(case.facts, settings), architecture)
+        except Missing:
+            return None
+
+    return counts
 
 
 def _corrected(bill: Bill | None, correction: Correction, case: Case, settings: Settings) -> Bill | None:

@@ -3,13 +3,16 @@ adapter's rank, its targets and the tables of words that are trained beside it."
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from itertools import product
 from typing import NamedTuple
 
 from oomdoctor.case import Architecture, Fact, Facts, Lora, Text, Value
-from oomdoctor.inference import Price
+from oomdoctor.memory.bill import Counts
 from oomdoctor.memory.lora import adapters_of, default_targets
 from oomdoctor.memory.weights import lm_head
+
+Numbers = Callable[[Mapping[str, Value]], Counts | None]
 
 _COUNT = "log.trainable_parameters"
 _TARGETS = (("q", "v"), ("q", "k", "v", "o"), ("all-linear",), ("q", "k", "v"), ("gate", "up", "down"))
@@ -23,13 +26,13 @@ _ALL, _PART = 0.03, 0.5
 
 
 class _Counted(NamedTuple):
-    """A count of trained parameters, and the run whose it is. price: the bill under some settings, or None."""
+    """A count of trained parameters, and the run whose it is. numbers: of parameters under some settings, or None."""
 
     trained: int
     source: str
     facts: Facts
     architecture: Architecture
-    price: Price
+    numbers: Numbers
 
 
 class _Adapter(NamedTuple):
@@ -47,17 +50,17 @@ class _Unit(NamedTuple):
     fixed: int
 
 
-def method_by_count(facts: Facts, architecture: Architecture | None, price: Price) -> list[Fact]:
+def method_by_count(facts: Facts, architecture: Architecture | None, numbers: Numbers) -> list[Fact]:
     """The method where it is only assumed: the log counts what is trained, and the model's shape tells how much it has.
     The task as well, where a head that scores has taken the place of the output layer.
 
-    facts: with assumptions. price: the bill under some settings, or None.
+    facts: with assumptions. numbers: of parameters under some settings, or None.
     """
-    counted, method = _counted(facts, architecture, price), facts.won.get("method")
-    bill = price(facts.values()) if counted is not None else None
-    if counted is None or bill is None or method is None or not method.assumed:
+    counted, method = _counted(facts, architecture, numbers), facts.won.get("method")
+    every = numbers(facts.values()) if counted is not None else None
+    if counted is None or every is None or method is None or not method.assumed:
         return []
-    scores, found = _scores(counted, bill.parameters), _method(counted, bill.parameters)
+    scores, found = _scores(counted, every.every), _method(counted, every.every)
     return [*([scores] if scores else []), *([found] if found else [])]
 
 
@@ -72,13 +75,13 @@ def _scores(counted: _Counted, every: int) -> Fact | None:
     return Fact("task", "classification", counted.source, Text("texts/doctor.head_that_scores", values))
 
 
-def adapter_by_count(facts: Facts, architecture: Architecture | None, price: Price) -> list[Fact]:
+def adapter_by_count(facts: Facts, architecture: Architecture | None, numbers: Numbers) -> list[Fact]:
     """Rank, target modules and tables of an adapter by its number of parameters, where nothing states them.
 
     Where several adapters have just that count, the first stays an assumption. Where none has, the rank does that
-    comes nearest: it weighs as much. facts and price: as above.
+    comes nearest: it weighs as much. facts and numbers: as above.
     """
-    counted = _counted(facts, architecture, price)
+    counted = _counted(facts, architecture, numbers)
     if counted is None or facts.get("method") != "lora" or not {"lora.r", "lora.target_modules"} <= facts.won.keys():
         return []
     found = _adapters(counted) if _open(facts) else []
@@ -92,13 +95,13 @@ def adapter_by_count(facts: Facts, architecture: Architecture | None, price: Pri
     return [Fact(key, value, source, reason) for key, value in known.items() if key in _open(facts)]
 
 
-def _counted(facts: Facts, architecture: Architecture | None, price: Price) -> _Counted | None:
+def _counted(facts: Facts, architecture: Architecture | None, numbers: Numbers) -> _Counted | None:
     """What the log counts; it may print any other thing in place of a number."""
     fact = facts.won.get(_COUNT)
     count = int(fact.value) if fact is not None and isinstance(fact.value, (int, float)) else 0
     if fact is None or architecture is None or count <= 0:
         return None
-    return _Counted(count * (2 if facts.get("log.trainable_is_half") else 1), fact.source, facts, architecture, price)
+    return _Counted(count * (2 if facts.get("log.trainable_is_half") else 1), fact.source, facts, architecture, numbers)
 
 
 def _method(counted: _Counted, every: int) -> Fact | None:
@@ -189,11 +192,11 @@ def _adapter(counted: _Counted, saved: tuple[str, ...], names: tuple[str, ...]) 
 def _unit(counted: _Counted, saved: tuple[str, ...], names: tuple[str, ...]) -> _Unit | None:
     """What adapters on these targets have for each rank, and at any."""
     tried = {**counted.facts.values(), "method": "lora", "lora.target_modules": names, "lora.modules_to_save": saved}
-    one, two = (counted.price({**tried, "lora.r": rank}) for rank in (1, 2))
+    one, two = (counted.numbers({**tried, "lora.r": rank}) for rank in (1, 2))
     if one is None or two is None:
         return None
-    each = two.trainable_parameters - one.trainable_parameters
-    return _Unit(each, one.trainable_parameters - each) if each > 0 else None
+    each = two.trained - one.trained
+    return _Unit(each, one.trained - each) if each > 0 else None
 
 
 def _rank(counted: _Counted, unit: _Unit) -> int | None:

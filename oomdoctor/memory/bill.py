@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from oomdoctor.case import Architecture, Run
 from oomdoctor.memory import around_training, exchange, items, loading, online, passing, resting, saving, trained
@@ -135,6 +136,19 @@ def bill_of(run: Run, arch: Architecture) -> Bill:
         parameters=job.counts.total,
         static=_static(job),
     )
+
+
+class Counts(NamedTuple):
+    """Numbers of parameters: of the whole model, and of those that are trained."""
+
+    every: int
+    trained: int
+
+
+def counts_of(run: Run, arch: Architecture) -> Counts:
+    """The bill's numbers of parameters, without the rest of it. Raises Missing."""
+    job = needed(run, arch)
+    return Counts(job.counts.total, trained.trainable_parameters(job))
 
 
 def _most(phases: tuple[PhaseBill, ...], without: tuple[str, ...]) -> Range:
