@@ -11,26 +11,27 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from oomdoctor.sources.log import commandline
+from oomdoctor.sources.log.compiled import late
 from oomdoctor.sources.log.page import LINE_LIMIT, Page
 from oomdoctor.sources.log.patterns import bare, message
 
 _BLOCK_LIMIT = 800  # lines: a printed TrainingArguments of 2026 has about 130, axolotl's config about 300
 _COMMAND_HEAD = 600  # characters: the launcher with its flags, and the program
 _JSON_LIMIT = 200_000  # characters: the longest published config.json has about 100 000
-_YAML = re.compile(r"(?P<indent>[ \t]*)(?:- )?(?P<key>[A-Za-z_][\w.-]*):(?: +(?P<value>.*))?$")
-_ITEM = re.compile(r" *- +(?P<value>[^:]*)$")
-_BLANK = re.compile(r"\s*(?:#.*)?$")
-_ASSIGNMENT = re.compile(r"\s{0,2}[A-Za-z_]\w* ?= ?\S.*$|\s*\{?['\"][A-Za-z_]\w*['\"]: ?\S.*$")
+_YAML = late(r"(?P<indent>[ \t]*)(?:- )?(?P<key>[A-Za-z_][\w.-]*):(?: +(?P<value>.*))?$")
+_ITEM = late(r" *- +(?P<value>[^:]*)$")
+_BLANK = late(r"\s*(?:#.*)?$")
+_ASSIGNMENT = late(r"\s{0,2}[A-Za-z_]\w* ?= ?\S.*$|\s*\{?['\"][A-Za-z_]\w*['\"]: ?\S.*$")
 # DeepSpeed pads keys with dots to 29 characters (`config.py`, print); a longer key is followed by two blanks.
-_DOTTED = re.compile(r" *(?P<key>[A-Za-z_]\w*(?= \.\.)|[A-Za-z_]\w{24,}(?=  \S)) [. ]+(?P<value>.*)$")
-_PAIR = re.compile(
+_DOTTED = late(r" *(?P<key>[A-Za-z_]\w*(?= \.\.)|[A-Za-z_]\w{24,}(?=  \S)) [. ]+(?P<value>.*)$")
+_PAIR = late(
     r"(?<![\w.])(?P<key>[A-Za-z_][\w.]*)['\"]?\s{0,2}[=:](?!=)\s{0,2}"
     r"(?P<value>\"[^\"\n]{0,400}\"|'[^'\n]{0,400}'|<[^<>\n]{0,200}>|\[[^\[\]\n]{0,2000}\]|\{[^{}\n]{0,2000}\}"
     r"|\([^()\n]{0,400}\)|[^,\s{}()\[\]]{1,400})"
 )
-_OPEN = re.compile(r"\w\(|\{")  # a repr begins: `Name(` or `{`
+_OPEN = late(r"\w\(|\{")  # a repr begins: `Name(` or `{`
 # A line of source code that a traceback shows: `---> 12     x = 1`, `     12     x = 1`, or four spaces and code.
-_SOURCE = re.compile(r"\s*(?:-+> ?)?\d+ {2,}\S|\s*❱|\s*[│|]|  +(?:File \"|\^|def |return |self\.)")
+_SOURCE = late(r"\s*(?:-+> ?)?\d+ {2,}\S|\s*❱|\s*[│|]|  +(?:File \"|\^|def |return |self\.)")
 
 
 class Setting(NamedTuple):

@@ -8,13 +8,14 @@ from functools import cache
 from itertools import takewhile
 
 from oomdoctor import knowledge
+from oomdoctor.sources.log.compiled import late
 
 # One word of a shell command, or one of a Python list of words. Lengths are bounded so that a missing quote is cheap.
-_SHELL_WORD = re.compile(r"(?:[^\s\"']|\"[^\"\n]{0,400}\"|'[^'\n]{0,400}')+")
-_LIST = re.compile(r"\[(?:'|\")")
-_LIST_WORD = re.compile(r"'([^'\n]{0,400})'|\"([^\"\n]{0,400})\"")
-_FLAG = re.compile(r"--?[A-Za-z]")
-_OVERRIDE = re.compile(r"\+{0,2}[A-Za-z_][\w.]*=")
+_SHELL_WORD = late(r"(?:[^\s\"']|\"[^\"\n]{0,400}\"|'[^'\n]{0,400}')+")
+_LIST = late(r"\[(?:'|\")")
+_LIST_WORD = late(r"'([^'\n]{0,400})'|\"([^\"\n]{0,400})\"")
+_FLAG = late(r"--?[A-Za-z]")
+_OVERRIDE = late(r"\+{0,2}[A-Za-z_][\w.]*=")
 _VALUE_WORDS = 64  # words of one value: a list of modules has about ten
 _OPERATORS = frozenset({"&&", "||", "|", ";", ">", ">>", "2>&1", "&", "<"})
 

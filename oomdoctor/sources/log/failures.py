@@ -1,11 +1,11 @@
 """From messages to failures: several messages may tell of one failure, and each belongs to a rank, process or card."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from oomdoctor import knowledge
 from oomdoctor.case import EMPTY
+from oomdoctor.sources.log.compiled import late
 from oomdoctor.sources.log.frames import Traceback, traceback_of
 from oomdoctor.sources.log.phases import phase_of_frames
 from oomdoctor.sources.log.sheet import Sheet
@@ -79,7 +79,7 @@ def _failure(sheet: Sheet, hit: Hit) -> Failure:
     return Failure((hit,), _key(sheet, hit, traceback), traceback, False, dict(hit.fields), proof)
 
 
-_RAY_PID = re.compile(r"ray::[^:]{0,200}?\(pid=(\d+)")
+_RAY_PID = late(r"ray::[^:]{0,200}?\(pid=(\d+)")
 
 
 def _key(sheet: Sheet, hit: Hit, traceback: Traceback) -> Key:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from oomdoctor.case import Holder
+from oomdoctor.sources.log.compiled import late
 from oomdoctor.sources.log.figures import whole
 from oomdoctor.sources.log.lines import Line
 from oomdoctor.sources.log.signatures import Hit
@@ -70,9 +70,9 @@ class Table(NamedTuple):
     line: int
 
 
-_CARD = re.compile(r"^\| +(\d{1,4}) +[A-Z].{5,40}\|")
-_USE = re.compile(r"\b(\d{1,9})MiB */ *(\d{1,9})MiB")
-_ROW = re.compile(r"^\| +(\d{1,4}) +(?:\S+ +\S+ +)?(\d{1,9}) +([CGM+]{1,3}) +(\S(?: ?\S){0,60}) +(\d{1,9})MiB *\|")
+_CARD = late(r"^\| +(\d{1,4}) +[A-Z].{5,40}\|")
+_USE = late(r"\b(\d{1,9})MiB */ *(\d{1,9})MiB")
+_ROW = late(r"^\| +(\d{1,4}) +(?:\S+ +\S+ +)?(\d{1,9}) +([CGM+]{1,3}) +(\S(?: ?\S){0,60}) +(\d{1,9})MiB *\|")
 
 
 def smi_table(lines: Sequence[Line]) -> Table | None:
@@ -96,7 +96,7 @@ def smi_table(lines: Sequence[Line]) -> Table | None:
     return Table(total, holders, heads[-1]) if total else None
 
 
-_CHOSEN = re.compile(
+_CHOSEN = late(
     r"CUDA_VISIBLE_DEVICES=[\"']?(\d+)|--(?:device|gpu|gpu[_-]id|local_rank)[ =](?:cuda:)?(\d+)\b|\bcuda:(\d+)\b"
 )
 

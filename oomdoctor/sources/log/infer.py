@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from oomdoctor.case import Fact, Text, Value
+from oomdoctor.sources.log.compiled import late
 from oomdoctor.sources.log.figures import whole
 
-_SIZE = re.compile(r"(?<![\dx.])(\d{1,3}(?:\.\d{1,2})?)[bB](?![a-zA-Z])")
+_SIZE = late(r"(?<![\dx.])(\d{1,3}(?:\.\d{1,2})?)[bB](?![a-zA-Z])")
 
 # LoRA trains well under 2 % of a model, all linear layers at rank 256 about 10 %; above this share only a rare setting
 # (embeddings trained too) would be LoRA, so nothing is said.

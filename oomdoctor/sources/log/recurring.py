@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,6 +9,7 @@ from functools import cache, cached_property
 from typing import NamedTuple
 
 from oomdoctor import knowledge
+from oomdoctor.sources.log.compiled import late
 from oomdoctor.sources.log.lines import Line
 from oomdoctor.sources.log.progress import is_alone
 from oomdoctor.sources.log.sheet import Sheet
@@ -18,7 +18,7 @@ ENOUGH = 3  # lines of one kind before a failure, and different ones after it
 BEFORE, AFTER = 1000, 2000  # lines that are compared
 HEAD = 8  # lines that a program begins with
 LONGEST = 300  # characters of a line that are compared
-_FIGURE = re.compile(r"\d[\d.,:]*(?:e[+-]?\d{1,4})?")
+_FIGURE = late(r"\d[\d.,:]*(?:e[+-]?\d{1,4})?")
 
 Writer = tuple[int | None, str | None]
 
