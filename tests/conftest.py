@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 from functools import cache
@@ -17,6 +18,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Whatever a test does, cases are not kept among the person's own.
 for name in ("XDG_DATA_HOME", "XDG_STATE_HOME"):
     os.environ[name] = tempfile.mkdtemp(prefix="oomdoctor-tests-")
+
+# A shell that starts the tests in the background has them ignore Ctrl-C, and all programs that they start with them.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 NVML = Path(__file__).parent / "nvml"
 LIBRARY = "libnvidia-ml.so.1"

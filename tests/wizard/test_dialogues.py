@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,13 @@ from tests.wizard.interrupting import Interrupted, ctrl_c, ctrl_d
 from tests.wizard.prompts import PASTES, labels
 
 
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A path that takes no second line in a narrow window, as pytest's own would."""
+    with tempfile.TemporaryDirectory(prefix="o") as folder:
+        yield Path(folder)
+
+
 @pytest.mark.parametrize(
     ("name", "lang", "columns", "stop"),
     [
@@ -27,11 +36,11 @@ from tests.wizard.prompts import PASTES, labels
     ],
 )
 def test_a_dialogue_that_is_left_at_every_prompt_goes_on_there(
-    name: str, lang: str, columns: int, stop: object, tmp_path: Path
+    name: str, lang: str, columns: int, stop: object, short_folder: Path
 ) -> None:
     script = dialogue(name)
-    assert Interrupted(script, lang, tmp_path, (columns, 40)).walk(stop) == []  # type: ignore[arg-type]
-    kept = list((tmp_path / "oomdoctor" / "cases").glob("case-*.yaml"))
+    assert Interrupted(script, lang, short_folder, (columns, 40)).walk(stop) == []  # type: ignore[arg-type]
+    kept = list((short_folder / "oomdoctor" / "cases").glob("case-*.yaml"))
     assert bool(kept) is script.keeps
 
 
