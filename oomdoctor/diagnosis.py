@@ -23,6 +23,8 @@ FOREIGN_SHARE = 0.04
 GPU_KINDS = frozenset(
     {"cuda_oom", "cuda_oom_driver", "hip_oom", "npu_oom", "xpu_oom", "mps_oom", "cublas_alloc", "cudnn_alloc"}
 )
+# Kinds whose message speaks of the host's memory or a kernel's scratch space: its total is no card's.
+OFF_CARD_KINDS = frozenset({"host_oom_killed", "host_alloc_failed", "pinned_oom", "shm_exhausted", "triton_shared_mem"})
 # Lines of the bill that torch does not count as allocated.
 OUTSIDE_TENSORS = frozenset({"allocator_slack", "context", "nccl", "paged_states"})
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from oomdoctor.case import SOURCES, Case, Crash, Fact, Gpu, Machine, Text, UserError, Value
-from oomdoctor.diagnosis import UNLISTED_DESKTOP, foreign_bytes, fragmentation_of, idle_bytes, unlisted_bytes
+from oomdoctor.diagnosis import (
+    OFF_CARD_KINDS,
+    UNLISTED_DESKTOP,
+    foreign_bytes,
+    fragmentation_of,
+    idle_bytes,
+    unlisted_bytes,
+)
 from oomdoctor.fields import MACHINE
 from oomdoctor.memory.lines import Line, Range
 from oomdoctor.units import GIB, MIB
@@ -28,8 +35,9 @@ def facts_of_crash(crash: Crash) -> list[Fact]:
     """What the crash message itself says about the machine and the world."""
     facts = []
     total = crash.total_bytes or (crash.allowed_bytes if crash.kind == "mps_oom" else None)
-    if total:
-        facts.append(Fact("gpus.memory_mib", round(total / MIB), f"log:{crash.line}", crash.text[:200]))
+    mib = round((total or 0) / MIB)
+    if mib and crash.kind not in OFF_CARD_KINDS:
+        facts.append(Fact("gpus.memory_mib", mib, f"log:{crash.line}", crash.text[:200]))
     if crash.world_size:
         facts.append(Fact("gpus.count", crash.world_size, f"log:{crash.proof.get('world_size', crash.line)}"))
     if crash.framework:

@@ -62,6 +62,17 @@ def test_a_cluster_log_read_on_a_laptop_keeps_the_cluster_card() -> None:
     assert any(note.path == "texts/doctor.live_card_left_aside" for note in notes)
 
 
+@pytest.mark.parametrize(
+    ("kind", "total_gib"),
+    [("host_oom_killed", 64), ("shm_exhausted", 0.0625), ("triton_shared_mem", 99 / 2**20), ("cuda_oom", 0.1 / 1024)],
+)
+def test_the_size_of_something_else_is_not_taken_for_a_card(kind: str, total_gib: float) -> None:
+    """A pod's limit of 64 GiB, Docker's /dev/shm of 64 MiB, a kernel's 99 KiB, a card of less than a MiB."""
+    crash = _crash(total_gib)._replace(kind=kind)
+    case, _ = machines.settled(_case(crash), LAPTOP)
+    assert case.facts.get("gpus.memory_mib") == 8188  # the card that is there
+
+
 def test_the_card_of_the_log_is_recognised_by_its_total() -> None:
     """torch's 23.57 GiB are the 24576 MiB of nvidia-smi less what the driver keeps."""
     case, _ = machines.settled(_case(_crash(23.57)), _live(RTX_3090))

@@ -151,6 +151,7 @@ def test_what_is_free_already_and_what_can_never_be(
         (("--wait", "3GiB", "--timeout", "nan"), "--timeout nan"),
         (("--wait", "3GiB", "--no-gpu"), "--no-gpu"),
         (("--any",), "--wait"),
+        (("--timeout", ""), "--wait"),
     ],
 )
 def test_odd_requests_are_refused_in_one_sentence(

@@ -20,7 +20,7 @@ def run(chosen: Namespace, lang: str) -> int:
     if chosen.wait is not None:
         return _wait(chosen, lang)
     for option in ("timeout", "any"):
-        if getattr(chosen, option):
+        if getattr(chosen, option) not in (None, False):
             raise UserError(f"--{option}", Text("texts/waiting.without_wait"))
     from oomdoctor.report import terminal
 

@@ -19,7 +19,7 @@ from oomdoctor.units import show_bytes
 _MESSAGE_LINES = 2
 _NOT_THE_RUN = ("framework", "gpus.", "measured.", "host_ram")  # keys that do not describe the training
 _READ = ("log", "config")  # sources that can be misread; what the person said is not repeated
-_FIGURES = ("requested", "free", "allocated", "allowed", "total", "others")
+_FIGURES = ("requested", "free", "allocated", "allowed", "total", "limit", "others")
 
 
 def diagnosis_brief(page: Page, findings: Findings) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 
 from oomdoctor.case import Crash
-from oomdoctor.diagnosis import Diagnosis, idle_bytes
+from oomdoctor.diagnosis import OFF_CARD_KINDS, Diagnosis, idle_bytes
 from oomdoctor.report.page import BAD, CODE, WARN, Page
 from oomdoctor.units import show_bytes
 
 QUOTED = 600  # characters of the message: the longest of torch's own, with its hint, has about 560
-_FIGURES = ("requested", "free", "allocated", "idle", "own", "allowed", "total", "others")
+_FIGURES = ("requested", "free", "allocated", "idle", "own", "allowed", "total", "limit", "others")
 
 
 def crash_head(page: Page, crash: Crash | None, cause: str = "") -> Crash | None:
@@ -93,7 +93,7 @@ def figures(page: Page, crash: Crash, wanted: Container[str] = _FIGURES) -> Iter
         "idle": idle_bytes(crash),
         "own": crash.own_process_bytes,
         "allowed": crash.allowed_bytes,
-        "total": crash.total_bytes,
+        "limit" if crash.kind in OFF_CARD_KINDS else "total": crash.total_bytes,
     }
     for name, size in sizes.items():
         if size is not None and name in wanted:

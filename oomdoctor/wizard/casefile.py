@@ -203,9 +203,9 @@ def _written(content: Any) -> Written:
 
 
 def _section(content: Mapping[str, Any], name: str, read: Callable[[Any], T]) -> T:
-    """An entry, read. Raises BadCase with its name."""
+    """An entry, read, without YAML's dates and sets, which no entry holds. Raises BadCase with its name."""
     try:
-        return read(content[name])
+        return read(_plain(content[name]))
     except (KeyError, ValueError, TypeError, AttributeError):
         raise BadCase(Text("texts/saved.bad_entry", {"entry": name})) from None
 

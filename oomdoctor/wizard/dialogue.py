@@ -10,6 +10,7 @@ from oomdoctor.case import Case, Machine, Text, UserError
 from oomdoctor.doctor import Findings
 from oomdoctor.plan import Step
 from oomdoctor.report.page import WARN, Page
+from oomdoctor.texts import plain
 from oomdoctor.whatif import WhatIf
 from oomdoctor.wizard.ports import Port
 
@@ -79,7 +80,7 @@ class Dialogue:
     def refuse(self, error: UserError) -> None:
         """Say what is wrong with the input, and what to do."""
         words = " ".join(part for part in (self.page.say(error.message), self.page.say(error.hint)) if part)
-        self.page.signed(f"{error.reference}{self.page.mark('colon')}{words}", WARN)
+        self.page.signed(f"{plain(error.reference)}{self.page.mark('colon')}{words}", WARN)
 
     def keep(self, first: str = "") -> None:
         """Save the case, then print a sentence and the way back to it: where the window was closed, nothing can be

@@ -20,6 +20,7 @@ from oomdoctor.report.basis import value_text
 from oomdoctor.report.changes import telling
 from oomdoctor.report.page import Page
 from oomdoctor.texts import render
+from oomdoctor.units import GIB
 from tests.report import samples
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -141,6 +142,13 @@ def test_host_memory_gets_neither_a_bill_nor_a_question_of_price() -> None:
     findings = Findings(case=Case(crash=crash), plan=samples.plan(step, fits=None), missing=("model",))
     brief = shown(findings)
     assert "What the run needs" not in brief and "must be known" not in brief and "Buys" not in brief
+
+
+def test_the_limit_of_host_memory_is_not_called_the_cards_total() -> None:
+    crash = Crash("host_oom_killed", "model_load", line=9, text="Reason: OOMKilled", total_bytes=64 * GIB)
+    for full in (False, True):
+        said = shown(Findings(case=Case(crash=crash)), full=full)
+        assert "64.00 GiB" in said and "the limit" in said and "card" not in said
 
 
 def adapter(**changes: object) -> Step:

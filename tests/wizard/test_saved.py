@@ -67,6 +67,16 @@ def test_what_is_saved_comes_back(case: Case) -> None:
     assert set(back.facts.lost) == set(case.facts.lost)
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["052-phi3-small-triton-shared-memory", "109-k8s-describe-oomkilled", "048-docker-shm-bus-error-second-epoch"],
+)
+def test_what_a_log_says_of_other_memory_than_a_cards_comes_back(name: str) -> None:
+    case = doctor.read_log(str(Path(__file__).parents[1] / "corpus" / f"{name}.log"))
+    back = saved.load(kept_path(case))
+    assert back.facts.won == case.facts.won and back.crash == case.crash
+
+
 def test_a_person_can_read_it_and_no_one_else(folder: Path) -> None:
     path = kept_path(a_case())
     text = Path(path).read_text(encoding="utf-8")
@@ -130,6 +140,8 @@ def resume(content: str, folder: Path) -> tuple[int, str]:
 
 BOMB = "a: &a [x, x]\n" + "".join(f"b{n}: &b{n} [*{'a' if not n else f'b{n - 1}'}, *a]\n" for n in range(40))
 
+DATED = "{key: log.x, value: 1, source: log, reason: {path: texts/doctor.kept, values: {size: 2026-01-01}}}"
+
 
 @pytest.mark.parametrize(
     ("content", "why"),
@@ -149,6 +161,7 @@ BOMB = "a: &a [x, x]\n" + "".join(f"b{n}: &b{n} [*{'a' if not n else f'b{n - 1}'
         ("answered: {max_length: long}\nfacts: []\ncrash: null\n...\n", "answered"),
         ("answered: {\x00}\n...\n", "not a case"),
         ("a: 2026-99-99\n...\n", "not a case"),
+        (f"facts: [{DATED}]\ncrash: null\n...\n", "facts"),
     ],
 )
 def test_what_is_no_case_is_refused_in_one_sentence(content: str, why: str, folder: Path) -> None:

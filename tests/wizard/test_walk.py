@@ -265,6 +265,18 @@ def test_a_model_that_nobody_knows_is_asked_for_before_anything_else() -> None:
         talk(Script([""]), Doctor(findings))
 
 
+def test_what_a_log_calls_the_model_brings_no_control_characters_to_the_screen() -> None:
+    def findings(case: Case) -> Findings:
+        if case.facts.get("model") != "llama":
+            raise UserError("a\0b\x1b]0;x\x07", Text("texts/model.unknown", {"name": "x", "near": []}))
+        return samples.findings(case=case, questions=(), alternatives=())
+
+    script = Script(["llama", "runs"])
+    talk(script, Doctor(findings))
+    written = script.console.file.getvalue()  # type: ignore[attr-defined]
+    assert "a b ]0;x" in written and not {"\0", "\x1b", "\x07"} & set(written)
+
+
 def test_plans_are_offered_only_where_they_differ() -> None:
     plain = samples.findings(questions=())
     script = Script(["fastest", "runs"])
