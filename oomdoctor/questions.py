@@ -92,4 +92,7 @@ def _newcomer(key: str, entry: Entry) -> Text | None:
     """What the word means, as the question says it or as the glossary does; None where it speaks for itself."""
     if "newcomer" in entry:
         return Text(f"questions/{key}/newcomer")
-    return Text(f"glossary/{entry['term']}/meaning") if "term" in entry else None
+    if "term" not in entry:
+        return None
+    name, meaning = (Text(f"glossary/{entry['term']}/{part}") for part in ("name", "meaning"))
+    return Text("texts/wizard.term", {"name": name, "meaning": meaning})

@@ -83,3 +83,9 @@ def test_only_a_run_that_evaluates_is_asked_how(does: bool, batch: int | None, m
     """transformers evaluates 8 samples at a time unless it is told otherwise, and keeps nothing for metrics."""
     facts = _examined(do_eval=does).case.facts
     assert (facts.get("per_device_eval_batch_size"), facts.get("compute_metrics")) == (batch, metrics)
+
+
+def test_who_trains_all_weights_is_not_asked_whether_they_are_quantized() -> None:
+    """Quantized weights cannot be trained, so that no answer but one is possible."""
+    assert "quantization" in _asked(_examined("quantization", gpus__memory_mib=12288))
+    assert "quantization" not in _asked(_examined("quantization", gpus__memory_mib=49152, method="full"))

@@ -28,7 +28,7 @@ _REPLIES = (Reply.EXPLAIN, Reply.BACK, Reply.ENOUGH)
 
 
 def ask(question: Question, port: Port, lang: str) -> Value | Reply:
-    """The value answered, typed, or UNKNOWN, BACK or ENOUGH. Says before why it is asked, what the word means and what
+    """The value answered, typed, or UNKNOWN, BACK or ENOUGH. Says before what the word means, why it is asked and what
     is taken without an answer; asks again after an explanation."""
     introduce(question, Page(port.console, lang))
     while True:
@@ -47,8 +47,8 @@ def _answer(question: Question, port: Port, lang: str) -> Value | Reply:
 
 
 def introduce(question: Question, page: Page) -> None:
-    """What hangs on the answer, the word in a line for someone new to it, and what is taken without one."""
-    for words in (question.why, question.newcomer):
+    """The word in a line for someone new to it, what hangs on the answer, and what is taken without one."""
+    for words in (question.newcomer, question.why):
         if words is not None:
             page.paragraph(page.say(words), style="dim")
     if question.default is not None and question.reason is not None:

@@ -13,6 +13,7 @@ from oomdoctor.wizard.ports import Choice
 
 _BACK = ("", "<")  # typed in place of a path
 _LONGEST_PATH = 4096  # characters
+_LOG_ENDINGS = (".log", ".txt", ".out", ".err")
 _END_OF_LOG = 64 * 1024  # bytes
 
 
@@ -52,11 +53,20 @@ def read_message(talk: Dialogue) -> Message | None:
     path = os.path.expanduser(text)
     if not text:
         return None
+    if _is_mistyped(path):
+        talk.page.signed(talk.word("bad_path"), WARN)
+        return read_message(talk)
     if "\n" not in text and len(text) < _LONGEST_PATH and os.path.exists(path):
         found = talk.careful(lambda: talk.read_log(path))
         return None if found is None else Message(_end_of(path), found._replace(origin=None))
     found = talk.careful(lambda: _read_text(text, talk.read_log))
     return None if found is None else Message(text, found._replace(origin=None))
+
+
+def _is_mistyped(text: str) -> bool:
+    """Whether it is one word that looks like the path of a log, and there is nothing."""
+    looks_like_one = len(text.split()) == 1 and (os.sep in text or text.lower().endswith(_LOG_ENDINGS))
+    return looks_like_one and len(text) < _LONGEST_PATH and not os.path.exists(text)
 
 
 def _end_of(path: str) -> str:

@@ -191,6 +191,21 @@ def test_a_log_that_cannot_be_read_is_said_and_the_same_is_asked_again(tmp_path:
     assert str(tmp_path) in script.printed and script.asked[-1] == script.asked[0]
 
 
+@pytest.mark.parametrize("typed", ["no/such/train.log", "train.LOG", "~/no/such"])
+def test_a_mistyped_path_of_a_new_log_is_no_message(typed: str) -> None:
+    """Neither another error nor a crash: it is said, and the message is asked for again."""
+    script = Script(["same", typed, "CUDA out of memory", "runs"])
+    talk(script, steady(), read_log=lambda path: Case(crash=samples.crash(), origin=path))
+    assert "There is no such file or folder." in script.printed
+    assert "That is not a memory failure" not in script.printed and "a new memory failure" in script.printed
+
+
+def test_one_word_of_a_message_is_not_taken_for_a_path() -> None:
+    script = Script(["another", "Killed", "runs"])
+    talk(script, steady())
+    assert "There is no such file" not in script.printed
+
+
 def test_without_a_message_the_known_consequences_are_listed() -> None:
     script = Script(["another", "  ", "runs"])
     assert talk(script, steady()) is None

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from oomdoctor import fields, knowledge
-from oomdoctor.case import Value
+from oomdoctor.case import Facts, Text, Value
+from oomdoctor.questions import question_about
 from oomdoctor.remedies import conditions
+from oomdoctor.report.page import Page
+from oomdoctor.report.terminal import console
 from oomdoctor.texts import LANGUAGES, render
+from oomdoctor.wizard.asking import introduce
 
 QUESTIONS: Mapping[str, Any] = knowledge.load("questions")
 KEYS = list(QUESTIONS)
@@ -109,6 +114,13 @@ def test_a_term_is_said_in_one_short_line_and_once(key: str) -> None:
     line = entry["newcomer"] if "newcomer" in entry else knowledge.lookup(f"glossary/{entry['term']}/meaning")
     assert all(0 < len(render(line, lang)) <= 160 for lang in LANGUAGES)
     assert "newcomer" not in entry or not any(render(line, lang) in render(entry["help"], lang) for lang in LANGUAGES)
+
+
+def test_a_question_begins_with_its_word_and_what_it_means() -> None:
+    question = question_about("quantization", Facts())._replace(why=Text("texts/wizard.greeting"), reason=None)
+    text = io.StringIO()
+    introduce(question, Page(console(file=text, width=80), "en"))
+    assert text.getvalue().startswith("quantization: Storing frozen weights with 8 or 4 bits.\nThis finds out")
 
 
 def test_the_task_is_a_question_only_where_something_speaks_for_another() -> None:
