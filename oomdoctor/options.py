@@ -82,7 +82,8 @@ class _Parser(argparse.ArgumentParser):
         return _Formatter(self.prog, self._head)
 
     def error(self, message: str) -> NoReturn:
-        raise UserError(self.prog, Text("texts/cli.usage", {"message": message}), Text("texts/cli.see_help"))
+        command = self.prog.partition(" ")[2]
+        raise UserError(command or self.prog, Text("texts/cli.usage", {"message": message}), Text("texts/cli.see_help"))
 
 
 def language(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> str:
@@ -111,13 +112,44 @@ def parse(arguments: Sequence[str], lang: str) -> argparse.Namespace:
     """The options of a command line. Raises UserError; `--help` prints and ends the program."""
     asks_help = bool({"-h", "--help"} & set(arguments))
     named = [name for name in COMMANDS if asks_help or name in arguments]  # each one's options take time to set up
-    chosen = _parser(lang, named, asks_help).parse_args(arguments)
+    parser = _parser(lang, named, asks_help)
+    chosen, left = parser.parse_known_args(arguments)
+    if left:
+        raise _unknown(left[0], chosen.command)
     for name in ("set", "config", "without"):
         setattr(chosen, name, [*getattr(chosen, name), *vars(chosen).pop(f"{name}_after", [])])
     if "cards" in chosen and not isinstance(chosen.cards, list):  # `plan` takes one
         chosen.cards = [chosen.cards] if chosen.cards is not None else []
     _check(chosen, arguments)
     return chosen
+
+
+def _unknown(word: str, command: str | None) -> UserError:
+    """What to say of a word that means nothing where it stands, with what looks like it."""
+    if word.startswith("-"):
+        name = word.partition("=")[0]
+        return UserError(name, Text("texts/cli.unknown_option"), _closest(name, _option_names(command)))
+    if command is not None:
+        return UserError(word, Text("texts/cli.takes_no_word", {"command": command}), Text("texts/cli.see_help"))
+    if os.path.exists(word):
+        return UserError(word, Text("texts/cli.unknown_command"), Text("texts/cli.is_a_log", {"path": word}))
+    return UserError(word, Text("texts/cli.unknown_command"), _closest(word, list(COMMANDS)))
+
+
+def _closest(word: str, names: list[str]) -> Text:
+    from oomdoctor.fields import nearest
+
+    near = nearest(word, names)
+    return Text("texts/cli.closest", {"near": near[0]}) if near else Text("texts/cli.see_help")
+
+
+def _option_names(command: str | None) -> list[str]:
+    parser = _parser("en", [command] if command else [], False)
+    parsers = [parser]
+    if command is not None:
+        inner = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+        parsers.append(inner.choices[command])
+    return [name for each in parsers for action in each._actions for name in action.option_strings]
 
 
 def unused(chosen: argparse.Namespace) -> list[str]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from oomdoctor.applying import Written
     from oomdoctor.patching import Patches
 
-
+PROGRAM = "oomdoctor"  # what each line on stderr begins with
 # What writing fails with where the output takes no more: a full disk or quota, a size limit, a device that is gone.
 _OF_OUTPUT = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
 
@@ -70,7 +70,7 @@ def someone_looks() -> bool:
 def complain(words: str) -> None:
     """One line on stderr. Where that takes nothing either, the exit code must say it all."""
     with suppress(OSError, ValueError):
-        print("oomdoctor:", words, file=sys.stderr)
+        print(f"{PROGRAM}:", words, file=sys.stderr)
 
 
 @contextmanager
@@ -112,7 +112,8 @@ def refuse(error: UserError, lang: str, as_json: bool) -> int:
     if as_json:
         print_json(document.error_document(error, lang))
     hint = render(error.hint, lang)
-    words = [f"{plain(error.reference)}:", render(error.message, lang), hint]
+    about = "" if error.reference == PROGRAM else f"{plain(error.reference)}:"
+    words = [about, render(error.message, lang), hint]
     complain(" ".join(word for word in words if word))
     return error.exit_code
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from oomdoctor import options
+from oomdoctor import commands, options
 from tests.program import QUIET, ROOT, document, oomdoctor
 
 EXAMPLES = ROOT / "examples"
@@ -158,6 +158,26 @@ def test_bad_usage_is_one_sentence_and_exit_code_2(arguments: tuple[str, ...]) -
         assert "Traceback" not in done.stderr
     error = json.loads(oomdoctor(*arguments, "--json", "--no-input").stdout)
     assert set(error) == {"schema", "error"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["lenghts", "data.jsonl"], "oomdoctor: lenghts: there is no such command. Close to it: lengths."),
+        (["--form-log=x"], "oomdoctor: --form-log: there is no such option here. Close to it: --from-log."),
+        (["gpu", "--wiat", "3GiB"], "oomdoctor: --wiat: there is no such option here. Close to it: --wait."),
+        (["report", "--html", "x.html"], "oomdoctor: x.html: the command report takes no such word here."),
+        (["README.md"], "A log is read with: oomdoctor --from-log README.md"),
+        (["lengths"], "oomdoctor: lengths: the command line cannot be read"),
+        (["--lang"], "oomdoctor: the command line cannot be read"),
+    ],
+)
+def test_a_mistyped_word_is_told_with_what_looks_like_it(
+    arguments: list[str], words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    assert commands.run(arguments) == 2
+    assert words in capsys.readouterr().err
 
 
 def test_a_folder_without_logs_is_refused(tmp_path: Path) -> None:
