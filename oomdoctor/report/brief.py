@@ -100,8 +100,8 @@ def _needs(page: Page, picture: Picture, usable: int | None) -> str:
 def _run_as_read(page: Page, findings: Findings) -> None:
     """What was found of the run, in the order of the run card, so that a wrong reading is seen at once; and, of a run
     that was changed since the crash, what it is now."""
-    won, crash = findings.case.facts.won, findings.case.crash
-    shown = (*_READ, "answer") if crash is not None and crash.outdated else _READ
+    won = findings.case.facts.won
+    shown = (*_READ, "answer") if findings.case.taken else _READ
     of_the_run = [won[key] for key in FIELDS if key in won and not key.startswith(_NOT_THE_RUN)]
     found = [fact for fact in of_the_run if fact.source.partition(":")[0] in shown]
     if found:

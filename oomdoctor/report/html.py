@@ -24,9 +24,10 @@ h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; border-bottom: 1px solid var(-
 p { margin: .5rem 0; } ul { margin: .3rem 0; padding-left: 1.4rem; }
 pre { background: var(--code); padding: .7rem; overflow-x: auto; font-size: .9rem; }
 table { border-collapse: collapse; } td { padding: .15rem .8rem .15rem 0; vertical-align: top; }
+td:first-child { min-width: 8rem; }
 td:not(:first-child):not(:last-child) { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
 svg { width: 100%; height: auto; } svg text { fill: var(--ink); font-size: 13px; }
-.part { white-space: nowrap; }
+.part { white-space: nowrap; margin-right: .8rem; }
 .dim { color: var(--dim); } .strong { font-weight: 600; } .good { color: var(--good); } .bad { color: var(--bad); }
 .warn { color: var(--warn); }
 """
@@ -92,7 +93,7 @@ class HtmlPage(Page):
         over = self.word("picture_over", over=picture.over, total=picture.total) if picture.over else ""
         return (
             "<p>"
-            + " &nbsp; ".join([*entries, *filter(None, [escape(left)])])
+            + " ".join([*entries, *([f'<span class="part">{escape(left)}</span>'] if left else [])])
             + "</p>"
             + (f'<p class="bad">{escape(over)}</p>' if over else "")
         )

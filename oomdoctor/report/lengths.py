@@ -24,6 +24,8 @@ def lengths_section(page: Page, found: Distribution) -> None:
     page.heading(_word(page, "heading_card"))
     page.paragraph(_word(page, "card"))
     page.code(card_lines(found))
+    if found.estimated:
+        page.paragraph(_word(page, "card_longest", high=found.factors[1]), style=DIM)
 
 
 def card_lines(found: Distribution) -> str:

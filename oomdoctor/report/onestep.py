@@ -14,6 +14,7 @@ from oomdoctor.report.changes import changes_in_short
 from oomdoctor.report.page import Page
 from oomdoctor.report.patches import patch_of_step
 from oomdoctor.report.steps import cost_text, how_lines, outcome, saves_text
+from oomdoctor.units import show_bytes
 
 if TYPE_CHECKING:
     from oomdoctor.patching import StepPatch
@@ -91,8 +92,13 @@ def _smaller(page: Page, turn: Turn) -> Iterator[str]:
 
 
 def _bar(page: Page, findings: Findings, turn: Turn) -> None:
-    """The card once the step is done, on the scale of the bar that was shown of the run as it is."""
+    """The card once the step is done, on the scale of the bar that was shown of the run as it is, and what stands for
+    what in it that did not in that one."""
     steps = findings.plan.steps[: turn.number] if findings.plan is not None else ()
     before, after = pictures.before(page, findings), pictures.after(page, findings, steps)
     if before is not None and after is not None:
         bar(page, after, max(before.width, after.width))
+        explained = {part.sign for part in before.parts}
+        new = [f"{part.sign} {part.name} {show_bytes(part.size)}" for part in after.parts if part.sign not in explained]
+        if new:
+            page.paragraph("  ".join(new), indent=2)

@@ -35,7 +35,8 @@ def after(page: Page, findings: Findings, steps: Iterable[Step]) -> Picture | No
 def _card(findings: Findings) -> tuple[int | None, Mapping[str, int]]:
     """Bytes of the whole card, and who is known to hold how much of it."""
     settings, total = machines.settings_of(findings.case), total_bytes(findings)
-    held = {key: int(str(settings[key])) for key in HOLDERS if key in settings}
+    guessed = machines.held_by_log(findings.case.crash)  # a log names no desktop: what is left over is others'
+    held = {key: int(str(settings[key])) for key in HOLDERS if key in settings and key not in guessed}
     reserved = _reserved(findings.case.machine.gpu, total)
     if total is None or not reserved:
         return total, held

@@ -92,6 +92,16 @@ def test_a_step_of_the_example_takes_no_more_than_a_screen(lang: str) -> None:
     assert len(printed(page).splitlines()) <= 20
 
 
+def test_what_the_bar_of_the_run_did_not_show_is_explained_below_that_of_the_step() -> None:
+    """The CUDA context, 23.02 GiB of the process less 22.38 + 0.199 of torch, is 1.3 % of what the run needs, which is
+    drawn with the rest, and 2.3 % of the 19 GiB that it needs after the step."""
+    findings = doctor.examine(doctor.read_log(str(ROOT / "examples" / "llama2-7b-lora-3090.log")))
+    assert findings.plan is not None
+    page = page_of()
+    step_in_turn(page, findings, Turn(1, 1, findings.plan.steps[0], findings.usable_bytes, findings.bill))
+    assert "  C CUDA context 451.79 MiB\n" in printed(page) and "W weights" not in printed(page)
+
+
 def test_a_step_without_a_price_says_so() -> None:
     step = samples.step(None, fits=None, saves=None)
     page = page_of()

@@ -262,7 +262,7 @@ def test_alternatives_are_silent_where_they_are_the_same() -> None:
 )
 def test_cost_of_time_in_words(time: tuple[float, float], words: str) -> None:
     page = Page(terminal.console(file=io.StringIO()), "en")
-    assert cost_text(page, Cost(time=time)) == f"{words}; a setting"
+    assert cost_text(page, Cost(time=time)) == f"{words}; one setting to change"
 
 
 @pytest.mark.parametrize("lang", LANGS)

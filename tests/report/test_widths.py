@@ -156,6 +156,15 @@ def test_lengths_fit_too(lang: str, width: int, tmp_path: Path) -> None:
     demand_fit(shown(lambda console, lang: lengths_section(Page(console, lang), found), lang, width), width)
 
 
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_where_the_longest_of_the_run_card_comes_from_is_said(lang: str, tmp_path: Path) -> None:
+    data = tmp_path / "data.jsonl"
+    data.write_text(json.dumps({"text": "word " * 100}) + "\n")
+    found = read_lengths(str(data))
+    report = shown(lambda console, lang: lengths_section(Page(console, lang), found), lang, 80)
+    assert {"en": "at the high end of the estimate (1.35 times)", "zh": "按估算的上限（1.35 倍）"}[lang] in report
+
+
 def luminance(colour: tuple[int, int, int]) -> float:
     """Of WCAG 2.1: https://www.w3.org/TR/WCAG21/#dfn-relative-luminance."""
     red, green, blue = (part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in
