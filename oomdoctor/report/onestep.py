@@ -13,6 +13,7 @@ from oomdoctor.report.bar import bar
 from oomdoctor.report.changes import changes_in_short
 from oomdoctor.report.page import Page
 from oomdoctor.report.patches import patch_of_step
+from oomdoctor.report.picture import held_sizes
 from oomdoctor.report.steps import cost_text, how_lines, outcome, saves_text
 from oomdoctor.units import show_bytes
 
@@ -83,12 +84,11 @@ def _smaller(page: Page, turn: Turn) -> Iterator[str]:
     after, saves = turn.step.bill_after, turn.step.saves_bytes
     if turn.was is None or after is None or not saves or saves < 0:
         return
-    keys = dict.fromkeys(line.key for line in turn.was.lines)
-    less = {key: turn.was.line(key) - after.line(key) for key in keys}
+    was, now = held_sizes(turn.was), held_sizes(after)
+    less = {key: size - now.get(key, 0) for key, size in was.items()}
     for key in sorted(less, key=lambda key: -less[key])[:_PARTS]:
         if less[key] > _WORTH_SAYING * saves:
-            sizes = {"was": turn.was.line(key), "now": after.line(key)}
-            yield page.word("step_smaller", line=page.name("line", key), **sizes)
+            yield page.word("step_smaller", line=page.name("line", key), was=was[key], now=now.get(key, 0))
 
 
 def _bar(page: Page, findings: Findings, turn: Turn) -> None:

@@ -103,7 +103,7 @@ def _held_by_others(page: Page, size: int, held: Mapping[str, int]) -> Iterator[
 
 def _of_the_run(page: Page, bill: Bill, needed: int, width: int) -> Iterator[Part]:
     order = {key: place for place, key in enumerate(SIGNS)}
-    sizes = sorted(_held(bill).items(), key=lambda item: order.get(item[0], len(order)))
+    sizes = sorted(held_sizes(bill).items(), key=lambda item: order.get(item[0], len(order)))
     large = {key: size for key, size in sizes if size >= _SMALL * width}
     for key, size in large.items():
         yield Part(SIGNS.get(key, NAMELESS), page.name("line", key), size)
@@ -112,7 +112,7 @@ def _of_the_run(page: Page, bill: Bill, needed: int, width: int) -> Iterator[Par
         yield Part(REST, page.word("picture_rest"), rest)
 
 
-def _held(bill: Bill) -> dict[str, int]:
+def held_sizes(bill: Bill) -> dict[str, int]:
     """Bytes of each line where memory is short: what can give way does, so that all of them are what is needed."""
     sizes: dict[str, int] = {}
     for line in bill.lines:
