@@ -303,6 +303,7 @@ def test_the_reference_is_written_in_both_languages(tmp_path: Path) -> None:
     assert "`our-long-samples`" in chinese
     assert oomdoctor("rules", "docs", "--lang", "en").stdout.startswith("# The remedies of oomdoctor")
     assert oomdoctor("rules", "docs", "--out", CARD).returncode == 2
+    assert oomdoctor("rules", "docs", "--json").stdout == oomdoctor("rules", "list", "--json").stdout
     assert oomdoctor("rules", "list", "--out", tmp_path).returncode == 2
 
 

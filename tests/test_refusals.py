@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,19 @@ def rules_of(case: Case, prefer: str = "ladder") -> set[str]:
     findings = doctor.examine(case, prefer=prefer)
     assert findings.plan is not None
     return {rule for plan in (findings.plan, *findings.alternatives) for rule in plan.rules}
+
+
+@pytest.mark.parametrize(("lang", "words"), [("en", "{} and 1 more: ruled out"), ("zh", "{}等（另有 1 个）：已用")])
+def test_of_many_that_are_ruled_out_the_first_are_named(
+    lang: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ["smaller-batch", "shorter-sequences", "gradient-checkpointing", "adamw-8bit"]
+    commands.run(["plan", CARD, "--no-gpu", "--no-input", "--lang", lang, "--without", ",".join(names)])
+    printed = capsys.readouterr().out
+    shown = "".join(printed.split())
+    titles = [render(knowledge.lookup(f"fixes/{name}/title"), lang) for name in names]
+    assert any("".join(words.format(title).split()) in shown for title in titles)
+    assert lang == "zh" or re.search(r"\w\s+and 1 more:", printed)
 
 
 @pytest.mark.parametrize("card, settings", [(CARD, ()), (CARD, ("gpus.count=8", "parallelism=ddp")), (LORA.origin, ())])

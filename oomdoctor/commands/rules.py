@@ -18,9 +18,13 @@ def run(chosen: Namespace, lang: str) -> int:
 
     if chosen.action == "lint":
         return _lint(chosen, lang)
-    if chosen.action == "docs":
+    if chosen.action == "docs" and (chosen.out is not None or not chosen.json):
         return _docs(chosen, lang)
-    found = all_rules() if chosen.action == "list" else (known_rule(chosen.target, f"rules show {chosen.target}"),)
+    found = (
+        all_rules()
+        if chosen.action in ("list", "docs")
+        else (known_rule(chosen.target, f"rules show {chosen.target}"),)
+    )
     if chosen.json:
         listed = [document.rule_document(rule, lang) for rule in found]
         print_json({"schema": document.SCHEMA, "rules": listed})

@@ -32,8 +32,10 @@ def ruled_out(page: Page, skipped: Iterable[Skip], case: Case) -> None:
     if titles:
         page.paragraph(page.word("ruled_out"))
     for reason, named in titles.items():
-        more = page.word("ruled_out_more", count=len(named) - _NAMED) if len(named) > _NAMED else ""
-        page.bullet(f"{page.mark('semicolon').join(named[:_NAMED])}{more}{page.mark('colon')}{reason}")
+        shown = page.mark("semicolon").join(named[:_NAMED])
+        if len(named) > _NAMED:
+            shown = page.word("ruled_out_more", named=shown, count=len(named) - _NAMED)
+        page.bullet(f"{shown}{page.mark('colon')}{reason}")
 
 
 def _with_reason(page: Page, skip: Skip) -> str:
