@@ -106,6 +106,7 @@ def main() -> None:
         for found in in_parallel(chosen.patients, lambda number: finding(chosen.seed, number, beds, records)):
             findings.append(found)
             told(found, chosen.seed, records)
+            print(f"{len(findings)} of {chosen.patients}", end="\r", file=sys.stderr, flush=True)
             if chosen.save:
                 with chosen.save.open("a", encoding="utf-8") as file:
                     file.write(saved(found))

@@ -188,7 +188,7 @@ WAYS = (
     Way("8-bit states", 4, _short_states, loses=True),
     Way("quantized", 6, _quantized, loses=True, sure=False),
     Way("chunked loss", 7, _chunked, sure=False),
-    Way("reference first", 7.05, _reference_first),
+    Way("reference first", 7.05, _reference_first, sure=False),
     Way("small adapter", 7.3, _small_adapter, loses=True),
     Way("shortest", 7.4, _shortest, loses=True),
     Way("adafactor", 7.7, _factored, loses=True, sure=False),
