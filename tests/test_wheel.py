@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.pace import slowness
+
 ROOT = Path(__file__).parent.parent
 LOG = ROOT / "examples" / "llama2-7b-lora-3090.log"
 DIAGNOSE = ("--from-log", str(LOG), "--json", "--no-input", "--no-gpu")
@@ -67,15 +69,16 @@ def test_it_starts_quickly(bin_folder: Path, arguments: tuple[str, ...], times: 
     """CPU time of the whole process against bare Python in the same venv, each the best of runs side by side.
 
     The best run is the one that other programs disturbed least. On a busy machine it takes more runs to meet a quiet
-    moment, for the one and for the other, so it goes on for a while before it says that the program is slow.
+    moment, for the one and for the other, so it goes on for a while before it says that the program is slow. Starting
+    Python is mostly the system's work; where the machine computes slowly just now, that much is granted.
     """
     bare, ours = 1e9, 1e9
-    for run in range(60):
+    for run in range(30):
         bare = min(bare, _cpu_seconds([bin_folder / "python", "-c", "pass"]))
         ours = min(ours, _cpu_seconds([bin_folder / "oomdoctor", *arguments]))
-        if run >= 11 and ours <= times * bare:
-            break
-    assert ours <= times * bare, f"{ours:.3f} s is {ours / bare:.1f} times bare Python's {bare:.3f} s"
+        if run >= 7 and ours <= times * bare:
+            return
+    assert ours <= times * bare * slowness(), f"{ours:.3f} s is {ours / bare:.1f} times bare Python's {bare:.3f} s"
 
 
 def _cpu_seconds(command: list[Path | str]) -> float:

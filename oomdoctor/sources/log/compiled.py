@@ -15,10 +15,12 @@ def re_of(pattern: str) -> re.Pattern[str]:
 
 def late(pattern: str) -> re.Pattern[str]:
     """A pattern of a module, compiled when one of its methods is first used."""
-    return cast("re.Pattern[str]", _Late(pattern))
+    return cast("re.Pattern[str]", Late(pattern))
 
 
-class _Late:
+class Late:
+    """What `late` gives in the place of a pattern."""
+
     __slots__ = ("text",)
 
     def __init__(self, text: str) -> None:
