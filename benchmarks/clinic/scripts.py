@@ -119,32 +119,24 @@ def train_with_trainer(script: Any) -> None:
 
 
 def train_with_sft(script: Any) -> None:
-    from datasets import Dataset
     from trl import SFTConfig, SFTTrainer
 
-    model = load_model(script.auto, script.path, script.places)
-    args = SFTConfig(script.output, **script.places.get("SFTConfig", {}))
-    announce(args)
-    trainer = SFTTrainer(
-        model=model,
-        args=args,
-        train_dataset=Dataset.from_list(script.samples),
-        eval_dataset=Dataset.from_list(script.eval_samples) if script.eval_samples else None,
-        processing_class=transformers.PreTrainedTokenizerFast.from_pretrained(script.path),
-        peft_config=adapter_of(script.places),
-        callbacks=script.callbacks,
-    )
-    trainer.train()
+    _train_with_trl(script, SFTConfig, SFTTrainer)
 
 
 def train_with_dpo(script: Any) -> None:
-    from datasets import Dataset
     from trl import DPOConfig, DPOTrainer
 
+    _train_with_trl(script, DPOConfig, DPOTrainer)
+
+
+def _train_with_trl(script: Any, config: Any, trainer: Any) -> None:
+    from datasets import Dataset
+
     model = load_model(script.auto, script.path, script.places)
-    args = DPOConfig(script.output, **script.places.get("DPOConfig", {}))
+    args = config(script.output, **script.places.get(config.__name__, {}))
     announce(args)
-    trainer = DPOTrainer(
+    trainer(
         model=model,
         args=args,
         train_dataset=Dataset.from_list(script.samples),
@@ -152,5 +144,4 @@ def train_with_dpo(script: Any) -> None:
         processing_class=transformers.PreTrainedTokenizerFast.from_pretrained(script.path),
         peft_config=adapter_of(script.places),
         callbacks=script.callbacks,
-    )
-    trainer.train()
+    ).train()
