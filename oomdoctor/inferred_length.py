@@ -3,6 +3,7 @@ use. A length that is only guessed decides nothing well: activations and logits 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -100,9 +101,15 @@ def _of_use(guess: int, facts: Facts, crash: Crash, price: Price) -> Fact | None
         return None
     least = crash.allocated_bytes + crash.requested_bytes
     shorter = crash.phase in _COMPLETE and all(key in facts.won and not facts.won[key].assumed for key in _STATED)
-    for tokens in _LENGTHS:
-        bill = price({**facts.values(), "max_length": tokens}) if shorter or tokens >= guess else None
-        if bill is not None and allocated_at(bill, crash.phase) >= least:
-            reason = Text(f"texts/doctor.{'longer' if tokens > guess else 'shorter'}", {"used": least, "guess": guess})
-            return None if tokens == guess else Fact("max_length", tokens, "assumed", reason)
-    return None
+
+    def explains(tokens: int) -> bool:
+        bill = price({**facts.values(), "max_length": tokens})
+        return bill is not None and allocated_at(bill, crash.phase) >= least
+
+    lengths = [tokens for tokens in _LENGTHS if shorter or tokens >= guess]
+    found = bisect_left(lengths, True, key=explains)  # longer samples never take less
+    if found == len(lengths) or lengths[found] == guess:
+        return None
+    tokens = lengths[found]
+    reason = Text(f"texts/doctor.{'longer' if tokens > guess else 'shorter'}", {"used": least, "guess": guess})
+    return Fact("max_length", tokens, "assumed", reason)

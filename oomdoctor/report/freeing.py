@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from oomdoctor.case import Text
 from oomdoctor.report.page import Page
-from oomdoctor.report.waiting import bar_on
+from oomdoctor.report.waiting import bar_on, take_away
 from oomdoctor.texts import render
 from oomdoctor.units import MIB
 
@@ -67,6 +67,4 @@ class Freeing:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.bar is not None:
-            with suppress(OSError, ValueError):
-                self.bar.stop()
+        take_away(self.bar)

@@ -67,9 +67,14 @@ class Waiting:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.bar is not None:
-            with suppress(OSError, ValueError):
-                self.bar.stop()
+        take_away(self.bar)
+
+
+def take_away(bar: Progress | None) -> None:
+    """The bar ends, where one was drawn; a terminal that is gone is no reason to stop."""
+    if bar is not None:
+        with suppress(OSError, ValueError):
+            bar.stop()
 
 
 def on_stderr(plain: bool) -> Console:
