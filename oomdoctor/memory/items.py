@@ -7,6 +7,7 @@ from oomdoctor.memory import (
     evaluation,
     formulas,
     in_backward,
+    on_card,
     online,
     origins,
     overhead,
@@ -135,7 +136,7 @@ def slack(job: Job, moment: Moment, others: tuple[Line, ...], floor: int = 0) ->
     if sharding.divides_weights(job) and moment.phase not in _ARRIVING:
         allocated = sum([line.size.likely for line in others if line.key not in NOT_TORCH])
         size, formula = _in_own_streams(job, moment, (size, formula), floor + moment.gathered - allocated)
-    return Line("allocator_slack", size, formula, origins.SLACK)
+    return on_card.slack(job, Line("allocator_slack", size, formula, origins.SLACK), others)
 
 
 def _steady_slack(job: Job, moment: Moment, used: int) -> tuple[Range, Text]:

@@ -34,7 +34,7 @@ _UNITS = (0, 3, 6)  # gathered units in the pools of side streams, which others 
 # Unpacked weights under checkpointing, where each shape keeps a block of its own between what layers keep, forward and
 # backward: mostly 2 to 8 of the widest in 44 simulated QLoRA runs. GPTQ's are those of a whole block, in three dtypes.
 _OF_UNPACKED, _OF_UNPACKED_GPTQ = (2, 4, 8), (0, 1, 2)
-_FULL = 0.99  # of the card: the cache grows in segments and leaves a last piece
+FULL = 0.99  # of the card: the cache grows in segments and leaves a last piece
 _LOADING = (20 * MIB, 60 * MIB, 300 * MIB)  # half-filled segments that loading leaves
 
 
@@ -105,7 +105,7 @@ def _steady_formula(job: Job, traffic: Traffic) -> Text:
 def _room(job: Job, traffic: Traffic) -> int | None:
     """What the card has left; None where the card is unknown."""
     mib = job.run.gpu_memory_mib
-    return round(_FULL * mib * MIB) - traffic.used if mib else None
+    return round(FULL * mib * MIB) - traffic.used if mib else None
 
 
 def _fp32_throughout(job: Job) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oomdoctor.memory.lines import Bill
+from oomdoctor.memory.lines import Bill, Range
 
 # Traced steps replayed in a simulator of torch's allocator fit a card of 1.016 to 1.070 times their peak.
 FRAGMENTED = 0.045
@@ -15,9 +15,12 @@ def needed_bytes(bill: Bill) -> int:
     lies outside of torch (CUDA context, NCCL). Memory that torch only keeps for later is given back before an
     allocation fails, and paged optimizer states move to the host then, so neither is a need.
     """
-    allocated = (bill.allocated.likely + bill.allocated.high) / 2
-    outside = bill.device.likely - bill.reserved.likely - bill.line("paged_states")
-    return round(allocated * (1 + FRAGMENTED) + outside)
+    return needed(bill.allocated, bill.device.likely - bill.reserved.likely - bill.line("paged_states"))
+
+
+def needed(allocated: Range, outside: int) -> int:
+    """The same of what torch allocates and of what lies outside of it."""
+    return round((allocated.likely + allocated.high) / 2 * (1 + FRAGMENTED) + outside)
 
 
 def ends(bill: Bill) -> tuple[int, int]:

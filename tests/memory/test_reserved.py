@@ -11,9 +11,11 @@ import pytest
 
 from oomdoctor.case import Lora
 from oomdoctor.memory.bill import bill_of
+from oomdoctor.memory.room import fits
 from oomdoctor.sources.architecture import architecture_of
 from oomdoctor.sources.model import config_for
-from oomdoctor.units import GIB
+from oomdoctor.units import GIB, MIB
+from tests.memory.llamas import LLAMA31_8B
 from tests.memory.runs import full, lora
 
 STEP: dict[str, Any] = {"framework": "transformers", "per_device_train_batch_size": 1, "max_length": 1024}
@@ -50,3 +52,21 @@ def test_adapters_with_checkpointing_reserve_little_more(model: str, reserved: f
     bill = bill_of(run, architecture_of(config_for({"model": model}) or {}, model))
     assert bill.reserved.low <= reserved * GIB <= bill.reserved.high
     assert bill.reserved.likely / GIB == pytest.approx(reserved, rel=0.06)
+
+
+def test_a_run_that_fits_keeps_no_more_than_its_card_has() -> None:
+    """torch gives its cache back before an allocation fails: of a card it takes 99 % at most, the rest as before."""
+    run = lora(max_length=16384, gradient_checkpointing="full")
+    roomy = bill_of(run, LLAMA31_8B)
+    mib = round(roomy.device.likely / MIB) - 1024  # 1 GiB less than it would end up holding
+    tight = bill_of(run._replace(gpu_memory_mib=mib), LLAMA31_8B)
+    assert fits(tight, mib * MIB)
+    assert tight.device.likely == pytest.approx(0.99 * mib * MIB, rel=1e-6)
+    assert (tight.allocated, tight.device.high) == (roomy.allocated, roomy.device.high)
+
+
+def test_a_run_that_does_not_fit_is_billed_as_on_a_card_on_which_it_would() -> None:
+    run = lora(max_length=16384, gradient_checkpointing="full")
+    roomy = bill_of(run, LLAMA31_8B)
+    small = bill_of(run._replace(gpu_memory_mib=round(roomy.allocated.likely / MIB)), LLAMA31_8B)
+    assert small == roomy
