@@ -3,8 +3,9 @@ use. A length that is only guessed decides nothing well: activations and logits 
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from oomdoctor.case import Architecture, Crash, Fact, Facts, Text
@@ -45,7 +46,8 @@ def _of_request(facts: Facts, crash: Crash, architecture: Architecture, price: P
         return None
     if any(is_a_weight(asked, architecture, size) for size in (2, 4)):
         return None
-    behind_it = tuple(_lengths_behind(asked, int(str(batch)), architecture))
+    behind_it = (*_lengths_behind(asked, int(str(batch)), _made_per_token(facts, architecture)),)
+    behind_it += tuple(_length_of_a_mask(asked, int(str(batch)), facts, crash))
     exact = (found for found in behind_it if found.exact)
     likely = (found for found in behind_it if found.name == "logits" and _was_in_use(found.tokens, facts, crash, price))
     found = next(exact, None) or next(likely, None)
@@ -66,13 +68,41 @@ class _Behind(NamedTuple):
     exact: bool
 
 
-def _lengths_behind(asked: int, batch: int, architecture: Architecture) -> Iterator[_Behind]:
+class _PerToken(NamedTuple):
+    """A tensor that has `width` numbers of `size` bytes for each token."""
+
+    name: str
+    width: int
+    size: int
+
+
+def _made_per_token(facts: Facts, architecture: Architecture) -> Iterator[_PerToken]:
+    """Logits, where there is an output layer over the vocabulary and a loss that needs all of them, and the MLP's."""
+    if facts.get("task") not in ("classification", "reward") and facts.get("loss_kernel") in (None, "plain"):
+        yield _PerToken("logits", architecture.vocab_size, 4)
+        yield _PerToken("logits", architecture.vocab_size, 2)
+    yield _PerToken("mlp", architecture.intermediate_size, _compute_bytes(facts))
+
+
+def _compute_bytes(facts: Facts) -> int:
+    in_full = facts.get("torch_dtype") == "float32" and facts.get("mixed_precision") == "no"
+    return 4 if in_full else 2
+
+
+def _length_of_a_mask(asked: int, batch: int, facts: Facts, crash: Crash) -> Iterator[_Behind]:
+    """SDPA turns the mask of a padded batch into numbers: batch x 1 x length x length (torch, attention.cpp,
+    convert_boolean_attn_mask)."""
+    if crash.phase != "forward" or not any("sdpa" in frame for frame in crash.frames):
+        return
+    size = _compute_bytes(facts)
+    tokens = round(math.sqrt(asked / batch / size) / _STEP) * _STEP
+    if tokens >= 2 * _STEP and abs(batch * tokens * tokens * size - asked) <= printed_step(asked) / 2:
+        yield _Behind("mask", tokens, size, tokens, exact=True)
+
+
+def _lengths_behind(asked: int, batch: int, made: Iterable[_PerToken]) -> Iterator[_Behind]:
     """Tensors with the length that makes them ask for so much. Where rounding leaves several, the longest."""
-    for name, width, size in (
-        ("logits", architecture.vocab_size, 4),
-        ("logits", architecture.vocab_size, 2),
-        ("mlp", architecture.intermediate_size, 2),
-    ):
+    for name, width, size in made:
         token = batch * width * size
         tokens, slack = round(asked / token / _STEP) * _STEP, printed_step(asked) / 2 / token
         if tokens >= 2 * _STEP and slack < _STEP / 4 and abs(tokens - asked / token) <= slack:

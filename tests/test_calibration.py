@@ -77,6 +77,34 @@ def test_logits_of_an_odd_length_tell_it_where_as_much_was_in_use() -> None:
     assert fact.assumed and 774 <= int(str(fact.value)) <= 778
 
 
+# An encoder of 192 numbers a token, whose MLP has 768, with 4096 words: BertConfig's own names.
+ENCODER = {"model_type": "bert", "hidden_size": 192, "num_hidden_layers": 4, "num_attention_heads": 12,
+           "intermediate_size": 768, "vocab_size": 4096, "max_position_embeddings": 4096}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("asked", "facts", "frame", "length"),
+    [
+        # 12 x 1024 x 1024 tokens x 4 B: the mask of a padded batch; 12 x 256 tokens x 4096 words x 4 B are as much
+        (48 * MIB, {"mixed_precision": "no"}, "integrations/sdpa_attention.py:99 in sdpa_attention_forward", 1024),
+        # 12 x 1024 tokens x 768 x 4 B
+        (36 * MIB, {"mixed_precision": "no"}, "models/bert/modeling_bert.py:340 in forward", 1024),
+        # 12 x 1024 tokens x 768 x 2 B under autocast; 12 x 192 tokens x 4096 words x 2 B are as much
+        (18 * MIB, {"mixed_precision": "bf16"}, "models/bert/modeling_bert.py:340 in forward", 1024),
+    ],
+)
+def test_a_model_that_scores_samples_makes_no_logits_of_words(
+    asked: int, facts: dict[str, Any], frame: str, length: int
+) -> None:
+    """What a request says of the length rests on what the run can have asked for."""
+    run = {"method": "full", "task": "classification", "torch_dtype": "float32", "gradient_checkpointing": "none",
+           "per_device_train_batch_size": 12, "optim": "adamw_torch", "attn_implementation": "sdpa"}  # fmt: skip
+    known = {**run, **{f"architecture.{key}": value for key, value in ENCODER.items()}, **facts}
+    crash = _crash(requested_bytes=asked, allocated_bytes=500 * MIB, frames=(frame,))
+    findings = doctor.examine(Case(crash=crash).know(Fact(key, value, "set") for key, value in known.items()))
+    assert findings.case.facts.get("max_length") == length
+
+
 def test_a_block_of_20_mib_stands_for_any_small_tensor_and_tells_no_length() -> None:
     """1 x 5120 tokens x 1024 words x 4 B are 20 MiB too, and so is anything from 1 to 10 MiB."""
     crash = _crash(requested_bytes=20 * MIB, allocated_bytes=2 * GIB)

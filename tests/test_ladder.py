@@ -176,10 +176,10 @@ def test_an_assumed_value_is_not_shown_as_the_old_one() -> None:
     known = {batch: 8, accumulation: 1}
     blind = Pricing(bill=lambda settings: None, usable=lambda settings: None, assumed={batch: 8})
     (step,) = make_plan([rule], known, blind).steps
-    assert (step.change, step.before) == ({batch: 1}, {batch: None})  # a half of a guess would be a guess
+    assert (step.change, step.before) == ({batch: 1}, {batch: None})  # a quarter of a guess would be a guess
     stated = blind._replace(assumed={})
     (step,) = make_plan([rule], known, stated).steps
-    assert (step.change, step.before) == ({batch: 4, accumulation: 2}, known)
+    assert (step.change, step.before) == ({batch: 2, accumulation: 4}, known)
 
 
 def test_against_the_states_what_lowers_them_counts_even_if_the_peak_rises() -> None:

@@ -33,8 +33,8 @@ def test_the_batch_is_tried_together_with_its_accumulation():
     assert all(settings[BATCH] * settings[ACCUMULATION] == 24 for settings in seen)
 
 
-@pytest.mark.parametrize(("old", "new"), [(16, 8), (6, 3), (7, 1), (9, 3), (2, 1)])
-def test_without_a_bill_the_batch_is_halved(old, new):
+@pytest.mark.parametrize(("old", "new"), [(16, 4), (12, 3), (6, 1), (7, 1), (9, 1), (2, 1)])
+def test_without_a_bill_the_batch_is_quartered(old, new):
     assert changed({BATCH: "largest_that_fits"}, {BATCH: old}) == {BATCH: new}
 
 
