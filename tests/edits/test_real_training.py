@@ -88,6 +88,23 @@ def test_the_trainer_trains_the_adapter(settings, tmp_path):
     trained(transformers.Trainer(model=model, args=arguments, train_dataset=samples(16)))
 
 
+@pytest.mark.parametrize("kind", ["nf4-double", "int8"])
+def test_an_adapter_trains_the_head_of_a_quantized_classifier(kind, tmp_path):
+    """PEFT trains BERT's classifier in full. It has a bias, and transformers only leaves out a last layer without one."""
+    peft = pytest.importorskip("peft")
+    pytest.importorskip("bitsandbytes")
+    sizes = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    transformers.BertForSequenceClassification(transformers.BertConfig(**sizes, vocab_size=99)).save_pretrained(tmp_path)
+    run = {**FULL, **INSTALLED, "method": "lora", "task": "classification", "framework": "transformers"}
+    (config,) = (how.settings for how in hows({"quantization": kind}, {}, run) if how.file == "BitsAndBytesConfig")
+    model = transformers.BertForSequenceClassification.from_pretrained(
+        tmp_path, quantization_config=transformers.BitsAndBytesConfig(**config), device_map={"": "cpu"}
+    )
+    adapted = peft.get_peft_model(model, peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"]))
+    head = adapted.base_model.model.classifier.modules_to_save.default
+    assert type(head) is torch.nn.Linear and head.weight.requires_grad
+
+
 def lengths_of(completions, **_):
     """A reward that differs from answer to answer."""
     return [float(sum(map(ord, text)) % 7) for text in completions]
