@@ -11,6 +11,7 @@ from oomdoctor.assumptions import assumptions
 from oomdoctor.case import SOURCES, Architecture, Case, Crash, Fact, Facts, Machine, Run, Text, UserError, Value
 from oomdoctor.deciding import Advice, open_questions
 from oomdoctor.diagnosis import Diagnosis, Evidence, diagnose
+from oomdoctor.doubts import with_doubts
 from oomdoctor.inferred_length import inferred_length
 from oomdoctor.ladder import make_plan, make_plans, with_edits
 from oomdoctor.memory.bill import Missing
@@ -333,8 +334,8 @@ def _planned(findings: Findings, out: SetOut, prefer: str) -> Findings:
     facts, unknown = findings.case.facts, findings.case.unknown_answers
     advice = Advice(facts, plan, out.settings, rules, pricing, reprice, findings.missing, unknown)
     return findings._replace(
-        plan=refusals.listed(plan, all_rules(), findings.case),
-        alternatives=tuple(plans.values()),
+        plan=refusals.listed(with_doubts(plan, advice), all_rules(), findings.case),
+        alternatives=tuple(with_doubts(other, advice) for other in plans.values()),
         questions=with_proposals(open_questions(advice), findings.suggested),
     )
 

@@ -40,15 +40,25 @@ class Skip(NamedTuple):
     reason: Text
 
 
+class Doubt(NamedTuple):
+    """What no log shows of a run, and what the plan does not stand: needs is what the run takes then, in bytes."""
+
+    key: str
+    value: Value
+    needs: int
+    text: Text
+
+
 class Plan(NamedTuple):
     """fits: whether the last bill fits with its margin, None where it is unknown. settings: of the run after the last
-    step."""
+    step. doubts: under which it would not fit after all."""
 
     prefer: str = "ladder"
     fits: bool | None = None
     steps: tuple[Step, ...] = ()
     skipped: tuple[Skip, ...] = ()
     settings: Settings = EMPTY
+    doubts: tuple[Doubt, ...] = ()
 
     @property
     def time_factor(self) -> tuple[float, float]:
@@ -60,7 +70,10 @@ class Plan(NamedTuple):
 
     @property
     def verdict(self) -> bool | None:
-        """What can be said: `fits`, and None where all steps are done and the last bill's range leaves it open."""
+        """What can be said: `fits`, and None where all steps are done and the last bill's range leaves it open, or where
+        it hangs on what no log shows."""
+        if self.fits and self.doubts:
+            return None
         last = next((step for step in reversed(self.steps) if step.bill_after is not None), None)
         undecided = self.fits is False and last is not None and is_open(last.bill_after, last.usable)
         return None if undecided else self.fits

@@ -15,7 +15,7 @@ from oomdoctor.edits.how import How
 from oomdoctor.memory.lines import Bill, Line, Range
 from oomdoctor.memory.room import needed_bytes
 from oomdoctor.memory.tensors import Tensor
-from oomdoctor.plan import Plan, Skip, Step
+from oomdoctor.plan import Doubt, Plan, Skip, Step
 from oomdoctor.questions import Question
 from oomdoctor.remedies.rule import Rule
 from oomdoctor.suggestions.suggestion import Suggestion
@@ -225,11 +225,22 @@ def _plan(plan: Plan | None, diagnosis: Diagnosis | None, lang: str) -> Document
     return {
         "prefer": plan.prefer,
         "fits": plan.verdict,
-        "steps": [step_document(step, lang) for step in plan.steps],
+        "unless": [_doubt(doubt, lang) for doubt in plan.doubts],
+        "steps": [_step_of(plan, step, lang) for step in plan.steps],
         "skipped": [_skip(skip, lang) for skip in plan.skipped],
         "impossible": _texts(diagnosis.impossible, lang) if diagnosis else [],
         "time_factor": list(plan.time_factor),
     }
+
+
+def _step_of(plan: Plan, step: Step, lang: str) -> Document:
+    """The step; what the whole plan leaves open it cannot say of itself."""
+    document = step_document(step, lang)
+    return {**document, "fits": None} if step.fits and plan.doubts else document
+
+
+def _doubt(doubt: Doubt, lang: str) -> Document:
+    return {"key": doubt.key, "value": doubt.value, "needs_bytes": doubt.needs, "text": render(doubt.text, lang)}
 
 
 def step_document(step: Step, lang: str) -> Document:

@@ -22,6 +22,7 @@ def now_section(page: Page, findings: Findings, full: bool = True) -> None:
     else:
         _verdict(page, findings, plan)
         _say_if_open(page, findings, plan)
+        _say_doubts(page, plan)
         for number, step in enumerate(plan.steps, 1):
             page.paragraph(page.say(step.rule.title), style="bold", first=f"{number}. ")
             if not full:
@@ -64,11 +65,17 @@ def _say_if_open(page: Page, findings: Findings, plan: Plan) -> None:
         page.paragraph(page.word("now_undecided"))
 
 
+def _say_doubts(page: Page, plan: Plan) -> None:
+    for doubt in plan.doubts:
+        page.signed(page.say(doubt.text), WARN)
+
+
 def _no_steps(page: Page, findings: Findings) -> None:
     bill, usable = findings.bill, findings.usable_bytes
     if findings.plan is not None and findings.plan.fits and bill is not None and usable is not None:
         needs = page.word("step_needs", need=needed_bytes(bill), usable=usable)
         page.signed(page.word("now_fits_already", needs=needs), GOOD)
+        _say_doubts(page, findings.plan)
     elif lacking(findings):
         page.signed(page.word("now_nothing_known", keys=lacking(findings), first=lacking(findings)[0]), WARN)
     elif bill is not None and usable is None:

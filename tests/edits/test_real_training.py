@@ -90,11 +90,13 @@ def test_the_trainer_trains_the_adapter(settings, tmp_path):
 
 @pytest.mark.parametrize("kind", ["nf4-double", "int8"])
 def test_an_adapter_trains_the_head_of_a_quantized_classifier(kind, tmp_path):
-    """PEFT trains BERT's classifier in full. It has a bias, and transformers only leaves out a last layer without one."""
+    """PEFT trains BERT's classifier in full. It has a bias; transformers only leaves out a last layer without one."""
     peft = pytest.importorskip("peft")
     pytest.importorskip("bitsandbytes")
     sizes = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
-    transformers.BertForSequenceClassification(transformers.BertConfig(**sizes, vocab_size=99)).save_pretrained(tmp_path)
+    transformers.BertForSequenceClassification(transformers.BertConfig(**sizes, vocab_size=99)).save_pretrained(
+        tmp_path
+    )
     run = {**FULL, **INSTALLED, "method": "lora", "task": "classification", "framework": "transformers"}
     (config,) = (how.settings for how in hows({"quantization": kind}, {}, run) if how.file == "BitsAndBytesConfig")
     model = transformers.BertForSequenceClassification.from_pretrained(
