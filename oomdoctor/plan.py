@@ -70,8 +70,8 @@ class Plan(NamedTuple):
 
     @property
     def verdict(self) -> bool | None:
-        """What can be said: `fits`, and None where all steps are done and the last bill's range leaves it open, or where
-        it hangs on what no log shows."""
+        """What can be said: `fits`, and None where all steps are done and the last bill's range leaves it open, or it
+        hangs on what no log shows."""
         if self.fits and self.doubts:
             return None
         last = next((step for step in reversed(self.steps) if step.bill_after is not None), None)
