@@ -43,21 +43,26 @@ def step_of(applied: Applied, settings: Settings, pricing: Pricing, mended: tupl
     """The step of a worked-out rule, priced. mended: why it sets more than its rule says."""
     after = {**settings, **applied.change}
     was, now = pricing.bill(settings), pricing.bill(after)
-    facts, usable = pricing.facts(settings), pricing.usable(after)
-    notes = tuple(text for when, text in applied.rule.notes if check(when, facts).applies)
-    notes = (*(Text(note.path, {**facts, **note.values}) for note in notes), *_samples_hit(applied, after))
-    step = Step(
+    usable = pricing.usable(after)
+    saves = None
+    if was is not None and now is not None and applied.change:
+        saves = needed_bytes(was) - needed_bytes(now) + _freed(usable, settings, pricing)
+    return Step(
         rule=applied.rule,
         change=applied.change,
         before=applied.before,
         bill_after=now,
+        saves_bytes=saves,
         fits=fits(now, usable),
         usable=usable,
-        notes=(*notes, *mended),
+        notes=(*_notes(applied.rule, pricing.facts(settings), saves), *_samples_hit(applied, after), *mended),
     )
-    if was is None or now is None or not applied.change:
-        return step
-    return step._replace(saves_bytes=needed_bytes(was) - needed_bytes(now) + _freed(step, settings, pricing))
+
+
+def _notes(rule: Rule, facts: Settings, saves: int | None) -> Iterator[Text]:
+    """What the numbers say about the rule here."""
+    known = facts if saves is None else {**facts, "step.saves_bytes": saves}
+    return (Text(text.path, {**known, **text.values}) for when, text in rule.notes if check(when, known).applies)
 
 
 def _samples_hit(applied: Applied, after: Settings) -> Iterator[Text]:
@@ -75,10 +80,10 @@ def _samples_hit(applied: Applied, after: Settings) -> Iterator[Text]:
         )
 
 
-def _freed(step: Step, settings: Settings, pricing: Pricing) -> int:
-    """Bytes of the card that others give back through this step."""
+def _freed(usable: int | None, settings: Settings, pricing: Pricing) -> int:
+    """Bytes of the card that others give back through a step, after which it offers these."""
     before = pricing.usable(settings)
-    return 0 if before is None or step.usable is None else step.usable - before
+    return 0 if before is None or usable is None else usable - before
 
 
 def useless(step: Step, settings: Settings, pricing: Pricing) -> Text | None:

@@ -9,6 +9,8 @@ from oomdoctor.memory.lines import Bill, Line, PhaseBill, Range
 from oomdoctor.memory.room import FRAGMENTED
 from oomdoctor.plan import Pricing, Settings
 from oomdoctor.remedies.rule import Cost, Rule
+from oomdoctor.remedies.rules import rule
+from oomdoctor.texts import render
 from oomdoctor.units import GIB
 
 _WORDS = Text("texts/plan.silent")
@@ -94,6 +96,20 @@ def test_a_postponed_rule_comes_after_the_other_rungs_and_before_quantization() 
     assert make_plan(rules, {"c": 0, "d": 0, "e": 0}, price).rules == ("flash",)
     tight = _pricing(lambda s: 37 - 7 * s["c"] - 7 * s["d"] - 7 * s["e"])
     assert set(make_plan(rules, {"c": 0, "d": 0, "e": 0}, tight).rules) == {"flash", "checkpointing"}
+
+
+def test_a_poor_trade_says_what_it_buys_here() -> None:
+    """Other lines of the bill can shrink with the activations, which are 10 % here: 30 - 26.5 = 3.5 GiB."""
+    sizes = {"none": 30.0, "full": 26.5}
+    pricing = Pricing(
+        bill=lambda settings: _bill(sizes[str(settings["gradient_checkpointing"])], 0.1),
+        usable=lambda settings: 24 * GIB,
+        circumstances={"crash.kind": "cuda_oom", "crash.phase": "backward"},
+    )
+    (step,) = make_plan([rule("gradient-checkpointing")], {"gradient_checkpointing": "none"}, pricing).steps
+    (note,) = step.notes
+    assert "only 10 % of the peak" in render(note, "en") and "buys 3.50 GiB" in render(note, "en")
+    assert "只占峰值的 10 %" in render(note, "zh") and "换来 3.50 GiB" in render(note, "zh")
 
 
 def test_the_lossless_plan_uses_nothing_that_loses_or_costs_hardware() -> None:

@@ -25,6 +25,7 @@ _NUMBER, _FLAG, _TEXT, _FREE = Field("number"), Field("flag"), Field("text"), Fi
 # crash.recomputes: it died in a block that checkpointing ran again.
 # crash.merging: it died while an adapter was merged. machine.mig: the card is a slice of one.
 # plan.empty: a run has failed, and no rule applies that does not ask for this key.
+# step.saves_bytes: what the step saves that the rule became; only its notes can read that.
 # share.*: part of the bill's peak, 0 to 1. bill.missing_bytes: what the peak exceeds the usable memory by.
 DERIVED: Mapping[str, Field] = {
     "machine.foreign_bytes": _NUMBER,
@@ -79,6 +80,7 @@ DERIVED: Mapping[str, Field] = {
     "share.temporaries": _NUMBER,
     "share.unexplained": _NUMBER,
     "plan.empty": _FLAG,
+    "step.saves_bytes": _NUMBER,
     "bill.known": _FLAG,
     "bill.phase": Field("choice", PHASES),
     "bill.missing_bytes": _NUMBER,

@@ -60,8 +60,10 @@ def circumstances(page: Page, crash: Crash) -> Iterator[str]:
     """Whether the run survived, and how many of its processes failed."""
     if not crash.fatal:
         yield page.word("crash_survived")
-    if crash.ranks_failed and (crash.world_size or 1) > 1:
-        yield page.word("crash_ranks", failed=crash.ranks_failed, world=crash.world_size)
+    failed, world = crash.ranks_failed, crash.world_size or 1
+    if failed and world > 1:
+        some = "crash_ranks_both" if world == 2 else "crash_ranks_all"
+        yield page.word("crash_ranks" if failed < world else some, failed=failed, world=world)
     if crash.recovered:
         yield page.word("crash_recovered", lines=crash.recovered)
 

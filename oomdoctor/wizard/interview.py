@@ -23,7 +23,7 @@ def first_findings(talk: Dialogue) -> Findings:
             talk.refuse(error)
             key = "gpus.name" if error.message.path.startswith("texts/gpu.") else "model"
             question = question_about(key, talk.case.facts)
-            answer = ask(question, talk.port, talk.lang)
+            answer = ask(question, talk.port, talk.lang, back=False)
             if isinstance(answer, Reply):
                 raise
             talk.case = _with_answer(talk.case, question, answer)
@@ -34,11 +34,11 @@ def interview(talk: Dialogue, findings: Findings) -> Findings:
     before: list[Case] = []
     while (question := next_question(talk.case, findings, talk.what_if)) is not None:
         talk.page.line("")
-        answer = ask(question, talk.port, talk.lang)
+        answer = ask(question, talk.port, talk.lang, back=bool(before))
         if answer is Reply.ENOUGH:
             break
         if answer is Reply.BACK:
-            talk.case = before.pop() if before else _stay(talk)
+            talk.case = before.pop()
         else:
             if answer is Reply.UNKNOWN:
                 _tell_the_range(talk, question)
@@ -75,8 +75,3 @@ def _take_back(talk: Dialogue, before: list[Case]) -> Findings:
     if before:
         talk.case = before.pop()
     return talk.examine(talk.case)
-
-
-def _stay(talk: Dialogue) -> Case:
-    talk.page.paragraph(talk.word("nothing_before"))
-    return talk.case

@@ -136,6 +136,20 @@ def test_one_process_alone_needs_no_count() -> None:
         assert "1 of 2 processes failed." in shown(two, full=full)
 
 
+@pytest.mark.parametrize(
+    ("count", "lang", "words"),
+    [
+        (2, "en", "Both processes failed."),
+        (2, "zh", "两个进程都失败了。"),
+        (8, "en", "All 8 processes failed."),
+        (8, "zh", "8 个进程全部失败。"),
+    ],
+)
+def test_where_all_processes_failed_it_says_all(count: int, lang: str, words: str) -> None:
+    every = samples.findings(case=Case(crash=samples.crash(ranks_failed=count, world_size=count)))
+    assert words in shown(every, lang=lang)
+
+
 def test_host_memory_gets_neither_a_bill_nor_a_question_of_price() -> None:
     crash = Crash("host_oom_killed", "dataloader", line=9, text="Killed")
     step = samples.step(None, fits=None, saves=None)

@@ -227,10 +227,16 @@ def test_typed_questions_explain_go_back_and_refuse_what_the_key_does_not_take()
     assert doctor.seen[-1].facts.get("max_length") == 4096
 
 
-def test_back_at_the_first_question_stays_there() -> None:
-    script = Script([Reply.BACK, "full", "runs"])
-    talk(script, asking(checkpointing()))
-    assert "This is the first question." in script.printed
+def test_back_is_offered_only_where_there_is_a_question_before() -> None:
+    typed = checkpointing()._replace(key="gradient_accumulation_steps", choices=(), default=None)
+    script = Script(["<", "8", "full", "runs"])
+    talk(script, asking(typed, checkpointing()))
+    (_, first), (_, second) = script.asked[:2]
+    assert first == ["Enter if you don't know; ? explains"] and Reply.BACK in second
+    chosen = Script(["full", "512", "runs"])
+    talk(chosen, asking(checkpointing(), samples.question()))
+    (_, first), (_, second) = chosen.asked[:2]
+    assert Reply.BACK not in first and Reply.ENOUGH in first and second[0].endswith("; < goes back")
 
 
 def test_enough_goes_to_the_plan() -> None:
