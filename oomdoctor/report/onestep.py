@@ -26,8 +26,8 @@ _WORTH_SAYING = 0.05  # of what it saves
 
 
 class Turn(NamedTuple):
-    """A step whose turn it is. count: of all steps. usable: what the card offers once it is done. was: the bill before
-    it. patch: the same in the person's own files."""
+    """A step whose turn it is. number, count: in its plan. usable: what the card offers once it is done. was: the bill
+    before it. patch: the same in the person's own files. made: steps of plans before this one, which count on."""
 
     number: int
     count: int  # type: ignore[assignment]  # tuple.count is of no use here
@@ -35,12 +35,13 @@ class Turn(NamedTuple):
     usable: int | None
     was: Bill | None = None
     patch: StepPatch | None = None
+    made: int = 0
 
 
 def step_in_turn(page: Page, findings: Findings, turn: Turn) -> None:
     """findings: that the plan of the step belongs to."""
     step, rule = turn.step, turn.step.rule
-    head = page.word("step_of", number=turn.number, count=turn.count)
+    head = page.word("step_of", number=turn.made + turn.number, count=turn.made + turn.count)
     page.paragraph(page.say(rule.title), style="bold", first=f"{head} ")
     if rule.origin is not None:
         page.pair(page.word("step_from"), page.say(rule.origin), indent=2)

@@ -28,6 +28,7 @@ class Dialogue:
     """The state of one dialogue. case: what is known, without what rules/questions assume.
 
     done: the steps that were taken, each with the case that it was made for. closed: the run works now.
+    unread: much was told since the person last chose something.
 
     ask_plan: ask which plan to follow where they differ; full: show formulas and sources.
     read_log: the case of a log's path; save: keeps a case and gives its path; both raise UserError. forget: undoes
@@ -47,6 +48,7 @@ class Dialogue:
     what_if: WhatIf | None = None
     done: list[tuple[Step, Case]] = field(default_factory=list)
     closed: bool = False
+    unread: bool = False
 
     @property
     def page(self) -> Page:

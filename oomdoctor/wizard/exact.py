@@ -21,6 +21,7 @@ def offer_simulation(talk: Dialogue, findings: Findings) -> Findings:
     talk.page.line("")
     talk.page.paragraph(talk.word("simulate_why", low=low, high=high, usable=step.usable))
     choices = [Choice(True, talk.word("simulate_yes")), Choice(False, talk.word("simulate_no"))]
+    talk.unread = False
     if not talk.port.select(talk.word("simulate"), choices, True):
         return findings
 

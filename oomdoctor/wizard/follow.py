@@ -19,7 +19,7 @@ from oomdoctor.wizard.keeping import offer_card
 from oomdoctor.wizard.opening import is_failure, read_message
 from oomdoctor.wizard.outcome import plan_anew, relapse, take, tell_cure
 from oomdoctor.wizard.ports import Choice
-from oomdoctor.wizard.telling import tell_bill
+from oomdoctor.wizard.telling import choose_or_look, pause, tell_bill
 
 if TYPE_CHECKING:
     from oomdoctor.patching import StepPatch
@@ -33,7 +33,7 @@ def choose_plan(talk: Dialogue, findings: Findings) -> Findings:
     plans = _different([plan, *findings.alternatives])
     choices = [Choice(one.prefer, talk.word(f"prefer_{one.prefer}", **plan_words(talk.page, one))) for one in plans]
     talk.page.line("")
-    chosen = talk.port.select(talk.word("prefer"), choices, plan.prefer)
+    chosen = choose_or_look(talk, findings, talk.word("prefer"), choices, plan.prefer)
     talk.case = talk.case._replace(prefer=chosen)
     return findings if chosen == plan.prefer else talk.examine(talk.case, chosen)
 
@@ -56,10 +56,12 @@ def follow(talk: Dialogue, findings: Findings) -> Findings | None:
 def _follow_plan(talk: Dialogue, findings: Findings, plan: Plan) -> Findings | str:
     """One step after the other: `runs`, `stop`, or findings with other steps."""
     usable, patches, was = findings.usable_bytes, _patches(talk, findings), findings.bill
+    made = len(talk.case.taken)
+    pause(talk, findings)
     for number, step in enumerate(plan.steps, 1):
         usable = usable_after(step, usable)
         talk.page.line("")
-        _show(talk, findings, Turn(number, len(plan.steps), step, usable, was, patches.get(number)))
+        _show(talk, findings, Turn(number, len(plan.steps), step, usable, was, patches.get(number), made))
         outcome = take(talk, findings._replace(usable_bytes=usable), step, last=number == len(plan.steps))
         if outcome not in ("same", "next"):
             return outcome
@@ -72,7 +74,7 @@ def _show(talk: Dialogue, findings: Findings, turn: Turn) -> None:
     if not talk.full:
         step_in_turn(talk.page, findings, turn)
         return
-    step_section(talk.page, turn.number, turn.step, turn.usable, findings.case)
+    step_section(talk.page, turn.made + turn.number, turn.step, turn.usable, findings.case)
     if turn.patch is not None:
         patch_of_step(talk.page, turn.patch)
 

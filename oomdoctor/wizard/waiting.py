@@ -33,6 +33,7 @@ def offer_to_wait(talk: Dialogue, findings: Findings) -> Findings:
     talk.page.line("")
     _say(talk, "offer", wait)
     choices = [Choice(True, _words(talk, "wait", wait)), Choice(False, _words(talk, "go_on", wait))]
+    talk.unread = False
     while talk.port.select(_words(talk, "question", wait), choices, True):
         try:
             free = _wait(talk, wait)

@@ -116,14 +116,22 @@ class Interrupted:
             self.found.append(f"{prompt.name}: it does not say the way back")
         again = self._run(("resume",))
         there = self.person.next(again)
+        if there is not None and there.name == "what_next" != prompt.name:  # it was all told once more
+            self.person.answer(again, there)
+            there = self.person.next(again)
         if there is None:
             self.found.append(f"{prompt.name}: it cannot be resumed:\n{again.text()}")
             return None
         if prompt.name in _INSIDE:
             self.person.take_back()
-        elif (there.name, there.choices, _step(again, there)) != (prompt.name, prompt.choices, before):
+        elif (there.name, self._lasting(there), _step(again, there)) != (prompt.name, self._lasting(prompt), before):
             self.found.append(f"{prompt} at step {before!r} was interrupted; after resume: {there}")
         return again, there
+
+    def _lasting(self, prompt: Prompt) -> tuple[str, ...]:
+        """The choices that are there after resume too, where no question stands before."""
+        back = squeezed(render(Text("texts/wizard.back"), self.lang))
+        return tuple(choice for choice in prompt.choices if choice != back)
 
     def _check(self, terminal: Terminal, prompt: Prompt | None) -> None:
         self.found += faults(terminal, self.lang, self.person.outside())

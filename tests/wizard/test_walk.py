@@ -24,6 +24,7 @@ from oomdoctor.wizard.asking import Reply
 from oomdoctor.wizard.keeping import CARD
 from oomdoctor.wizard.ports import Choice, Validate
 from oomdoctor.wizard.saved import forget, last_path, load, new_path, save
+from oomdoctor.wizard.telling import ON, SETTINGS
 from oomdoctor.wizard.walk import Interrupted, walk
 from tests.report import samples
 
@@ -42,6 +43,8 @@ class Script:
     asked: list[tuple[str, list[Any]]] = field(default_factory=list)
     card: Any = False  # the answer to the offer of a run card at the end
     offered: int = 0
+    paused: int = 0
+    reading: list[str] = field(default_factory=list)  # answers to what comes next after what was told
     labels: list[list[str]] = field(default_factory=list)
 
     def select(self, message: str, choices: Sequence[Choice], default: Any = None) -> Any:
@@ -50,6 +53,10 @@ class Script:
             assert default is False
             self.offered += 1
             return self.card
+        if values[0] == ON:
+            assert default == ON
+            self.paused += 1
+            return self.reading.pop(0) if self.reading else ON
         self.asked.append((message, values))
         self.labels.append([choice.label for choice in choices])
         answer = self.answer()
@@ -283,12 +290,37 @@ def test_what_a_log_calls_the_model_brings_no_control_characters_to_the_screen()
     assert "a b ]0;x" in written and not {"\0", "\x1b", "\x07"} & set(written)
 
 
+def test_what_was_told_can_be_read_before_the_first_step_and_what_is_assumed_looked_at() -> None:
+    """On a small screen the step would push the diagnosis and the bill off it."""
+    script = Script(["runs"], reading=[SETTINGS, ON])
+    talk(script, steady())
+    assert script.paused == 2
+    assumed = "Assumed, because nothing was found: max_length = 2048"
+    assert script.printed.index("What the run needs") < script.printed.index(assumed) < script.printed.index("Step 1 of")
+    chosen = Script(["ladder", "runs"])
+    talk(chosen, Doctor(lambda case: samples.findings(case=case, questions=())))
+    assert chosen.paused == 0  # which plan to follow was asked
+    told = Script(["runs"])
+    talk(told, steady(), full=True)
+    assert told.paused == 1  # --full has shown the settings
+
+
+def test_after_resuming_the_steps_are_counted_on() -> None:
+    resumed = CRASHED._replace(taken=("smaller-batch", "shorter-sequences"), stage="steps")
+    for full in (False, True):
+        script = Script(["next", "runs"])
+        talk(script, steady(plan=two_steps()), resumed, full=full)
+        assert script.paused == 1
+        assert ("Step 3 of 4." if not full else "Step 3. ") in script.printed
+        assert "Step 4" in script.printed and "Step 2" not in script.printed
+
+
 def test_plans_are_offered_only_where_they_differ() -> None:
     plain = samples.findings(questions=())
     script = Script(["fastest", "runs"])
     doctor = Doctor(lambda case: plain._replace(case=case))
     talk(script, doctor)
-    assert script.asked[0][1] == ["ladder", "fastest"]  # lossless is the same plan and not offered twice
+    assert script.asked[0][1] == ["ladder", "fastest", SETTINGS]  # lossless is the same plan and not offered twice
     assert doctor.preferred[-1] == "fastest"
     same = Script(["runs"])
     talk(same, Doctor(lambda case: plain._replace(case=case, alternatives=plain.alternatives[:1])))
@@ -299,7 +331,7 @@ def test_a_plan_that_gives_something_up_says_so_where_it_is_chosen() -> None:
     lossy = samples.step()._replace(rule=samples.rule("cut", 7, loses=samples.words("The ends are lost.", "")))
     script = Script(["ladder", "runs"])
     talk(script, steady(alternatives=(samples.plan(lossy, prefer="fastest"),)))
-    assert ["gives something up" in label for label in script.labels[0]] == [False, True]
+    assert ["gives something up" in label for label in script.labels[0][:2]] == [False, True]
 
 
 def test_prefer_on_the_command_line_decides_without_asking() -> None:
