@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from oomdoctor.case import SOURCES, Case, Crash, Fact, Gpu, Machine, Text, UserError, Value
 from oomdoctor.diagnosis import (
@@ -52,7 +52,7 @@ def settled(case: Case, live: Machine | None) -> tuple[Case, tuple[Text, ...]]:
     """
     case = case.know(_catalogued(case))
     if live is None or not live.gpus:
-        return case, live.notes if live else ()
+        return case, tuple(_where_nothing_is_read(case, live)) if live else ()
     seen = sorted((gpu for gpu in live.gpus if gpu.visible and gpu.total_bytes), key=_crashed_first(case.crash))
     named = case.facts.get("gpus.name") or case.facts.get("gpus.memory_mib")
     if not named:
@@ -62,6 +62,18 @@ def settled(case: Case, live: Machine | None) -> tuple[Case, tuple[Text, ...]]:
         return case._replace(machine=live._replace(gpus=tuple(same), source="nvml")), live.notes
     aside = Text("texts/doctor.live_card_left_aside", {"names": [gpu.name or "?" for gpu in live.gpus]})
     return case, (*live.notes, aside)
+
+
+def _where_nothing_is_read(case: Case, live: Machine) -> Iterator[Text]:
+    """What is to be said of a machine that shows no card. Where the case has a card of its own, or is about none, a
+    driver that is not here is no trouble; only who holds that card now stays unknown."""
+    named = case.facts.won.get("gpus.name") or case.facts.won.get("gpus.memory_mib")
+    off_card = case.crash is not None and case.crash.kind in OFF_CARD_KINDS
+    for note in live.notes:
+        if note.path != "texts/gpu.no_driver" or (named is None and not off_card):
+            yield note
+        elif named is not None and named.source.partition(":")[0] == "log":
+            yield Text("texts/doctor.card_by_log")
 
 
 def _crashed_first(crash: Crash | None) -> Callable[[Gpu], tuple[bool, int]]:

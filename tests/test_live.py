@@ -48,4 +48,4 @@ def test_a_card_of_another_size_is_left_aside(fake_nvml: Fake) -> None:
 def test_without_a_driver_the_program_goes_on_and_says_so(fake_nvml: Fake) -> None:
     found = _document(fake_nvml("absent"), "--from-log", LOG)
     assert found["plan"]["fits"] is True
-    assert any("libnvidia-ml" in note for note in found["notes"])
+    assert any("without a driver here" in note for note in found["notes"])

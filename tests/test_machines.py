@@ -62,6 +62,15 @@ def test_a_cluster_log_read_on_a_laptop_keeps_the_cluster_card() -> None:
     assert any(note.path == "texts/doctor.live_card_left_aside" for note in notes)
 
 
+def test_a_driver_that_is_not_here_is_no_trouble_where_the_card_is_known() -> None:
+    here, broken = Machine(notes=(Text("texts/gpu.no_driver"),)), Machine(notes=(Text("texts/gpu.version_mismatch"),))
+    assert machines.settled(_case(), here)[1] == here.notes
+    assert [note.path for note in machines.settled(_case(_crash(23.57)), here)[1]] == ["texts/doctor.card_by_log"]
+    assert machines.settled(_case(gpus__name="RTX 3090"), here)[1] == ()
+    assert machines.settled(_case(Crash("host_oom_killed")), here)[1] == ()
+    assert machines.settled(_case(_crash(23.57)), broken)[1] == broken.notes  # something to mend
+
+
 @pytest.mark.parametrize(
     ("kind", "total_gib"),
     [("host_oom_killed", 64), ("shm_exhausted", 0.0625), ("triton_shared_mem", 99 / 2**20), ("cuda_oom", 0.1 / 1024)],

@@ -137,10 +137,12 @@ class Person:
         return _path_or_word(str(replies[min(used, len(replies) - 1)]))
 
     def _place(self, prompt: Prompt, reply: str) -> int | None:
-        """Which choice is taken; None for what stands ready."""
+        """Which choice is taken; None for what stands ready, which whoever has resumed takes in place of going back."""
         if not reply:
             return None
         place = place_of(reply, prompt, self.lang)
+        if place is None and reply == "back":
+            return None
         assert place is not None, f"{prompt.name}: no choice is {reply}: {prompt.choices}"
         return place
 
