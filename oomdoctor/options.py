@@ -113,7 +113,7 @@ def parse(arguments: Sequence[str], lang: str) -> argparse.Namespace:
     asks_help = bool({"-h", "--help"} & set(arguments))
     named = [name for name in COMMANDS if asks_help or name in arguments]  # each one's options take time to set up
     parser = _parser(lang, named, asks_help)
-    chosen, left = parser.parse_known_args(arguments)
+    chosen, left = _parsed(parser, arguments, lang)
     if left:
         raise _unknown(left[0], chosen.command)
     for name in ("set", "config", "without"):
@@ -122,6 +122,17 @@ def parse(arguments: Sequence[str], lang: str) -> argparse.Namespace:
         chosen.cards = [chosen.cards] if chosen.cards is not None else []
     _check(chosen, arguments)
     return chosen
+
+
+def _parsed(parser: _Parser, arguments: Sequence[str], lang: str) -> tuple[argparse.Namespace, list[str]]:
+    """What was said, and the words that mean nothing. Raises UserError, in words of the person's language."""
+    try:
+        return parser.parse_known_args(arguments)
+    except UserError:
+        from oomdoctor.usage import spoken_in  # most command lines have no need of it
+
+        with spoken_in(lang):
+            return parser.parse_known_args(arguments)
 
 
 def _unknown(word: str, command: str | None) -> UserError:

@@ -16,7 +16,7 @@ from oomdoctor.doctor import Findings
 from oomdoctor.exits import INTERNAL
 from oomdoctor.report import document
 from oomdoctor.report.document import Document
-from oomdoctor.texts import plain, render
+from oomdoctor.texts import joined, plain, render
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -111,10 +111,8 @@ def refuse(error: UserError, lang: str, as_json: bool) -> int:
     """One sentence on stderr, under `--json` the error document as well. Gives the exit code."""
     if as_json:
         print_json(document.error_document(error, lang))
-    hint = render(error.hint, lang)
     about = "" if error.reference == PROGRAM else f"{plain(error.reference)}:"
-    words = [about, render(error.message, lang), hint]
-    complain(" ".join(word for word in words if word))
+    complain(joined(about, render(error.message, lang), render(error.hint, lang)))
     return error.exit_code
 
 

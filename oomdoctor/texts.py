@@ -23,6 +23,14 @@ def render(text: Text | Mapping[str, str] | str | None, lang: str, **values: Any
     return text if isinstance(text, str) else _filled(_parts(text[lang]), lang, values)
 
 
+def joined(*sentences: str) -> str:
+    """Sentences one after the other. After the full stop of Chinese no space stands."""
+    said = ""
+    for sentence in filter(None, sentences):
+        said += sentence if not said or said.endswith("。") else f" {sentence}"
+    return said
+
+
 def plain(value: str) -> str:
     """A string from outside, without terminal escapes or other control characters."""
     return value if value.isprintable() else "".join(char if char.isprintable() else " " for char in value)

@@ -10,7 +10,7 @@ from oomdoctor.case import Case, Machine, Text, UserError
 from oomdoctor.doctor import Findings
 from oomdoctor.plan import Step
 from oomdoctor.report.page import WARN, Page
-from oomdoctor.texts import plain
+from oomdoctor.texts import joined, plain
 from oomdoctor.whatif import WhatIf
 from oomdoctor.wizard.ports import Port
 
@@ -81,7 +81,7 @@ class Dialogue:
 
     def refuse(self, error: UserError) -> None:
         """Say what is wrong with the input, and what to do."""
-        words = " ".join(part for part in (self.page.say(error.message), self.page.say(error.hint)) if part)
+        words = joined(self.page.say(error.message), self.page.say(error.hint))
         self.page.signed(f"{plain(error.reference)}{self.page.mark('colon')}{words}", WARN)
 
     def keep(self, first: str = "") -> None:
