@@ -13,7 +13,7 @@ from oomdoctor import knowledge
 def spoken_in(lang: str) -> Iterator[None]:
     """argparse puts each of its sentences through two functions of gettext, which stand for others meanwhile."""
     known = [text for name, text in knowledge.load("texts").items() if name.startswith("usage.")]
-    words = {text["en"]: text[lang] for text in known}
+    words: dict[str, str] = {text["en"]: text[lang] for text in known}
 
     def one_or_many(one: str, many: str, count: int) -> str:
         return words.get(one, one if count == 1 else many)
