@@ -8,9 +8,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from oomdoctor import commands, options
+from oomdoctor.report import document as report_document
 from tests.program import QUIET, ROOT, document, oomdoctor
 
 EXAMPLES = ROOT / "examples"
@@ -457,6 +459,31 @@ def test_problems_of_a_folder_of_rules_come_as_lines_or_as_one_document(tmp_path
     assert set(found) == {"schema", "error"}
     assert {(problem["line"]) for problem in found["error"]["problems"]} == {1, 2}
     assert json.loads(oomdoctor("rules", "lint", "--json").stdout)["problems"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "key"),
+    [
+        (("rules", "list"), "rules"),
+        (("rules", "show", "smaller-batch"), "rules"),
+        (("rules", "lint", "tests/data/own-rules"), "problems"),
+        (("rules", "lint", "tests/data"), "error"),
+        (("learn", "1"), "lessons"),
+        (("learn", "logits"), "glossary"),
+        (("lengths", ROOT / "README.md"), "lengths"),
+        (("completion", "fish"), "script"),
+    ],
+)
+def test_documents_of_the_smaller_commands_keep_to_the_schema(
+    arguments: tuple[object, ...], key: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    commands.run([*map(str, arguments), "--json", "--no-input", "--no-gpu"])
+    found = json.loads(capsys.readouterr().out)
+    assert found[key] or key == "problems"
+    schema = jsonschema.Draft202012Validator(report_document.schema())
+    assert not list(schema.iter_errors(found))
+    assert list(schema.iter_errors({name: value for name, value in found.items() if name != key}))
 
 
 def test_the_help_of_a_command_shows_only_what_changes_something_in_it() -> None:
