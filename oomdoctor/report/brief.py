@@ -16,7 +16,7 @@ from oomdoctor.report.picture import Picture
 from oomdoctor.report.pictures import before
 from oomdoctor.units import show_bytes
 
-_MESSAGE_LINES = 2
+_MESSAGE_LINES = 2  # one, where the figures in it stand below
 _NOT_THE_RUN = ("framework", "gpus.", "measured.", "host_ram")  # keys that do not describe the training
 _READ = ("log", "config")  # sources that can be misread; what the person said is not repeated
 _FIGURES = ("requested", "free", "allocated", "allowed", "total", "limit", "others")
@@ -28,7 +28,7 @@ def diagnosis_brief(page: Page, findings: Findings) -> None:
     crash, diagnosis = findings.case.crash, findings.diagnosis
     cause = cause_text(page, diagnosis) if diagnosis is not None and is_priced(findings) else ""
     if crash is not None or findings.plan is None:
-        crash_brief(page, crash, cause)
+        crash_brief(page, crash, cause, _told_below(diagnosis) if cause else None)
     elif cause:
         page.heading(page.word("heading_why"))
         page.paragraph(cause, style="bold")
@@ -36,20 +36,28 @@ def diagnosis_brief(page: Page, findings: Findings) -> None:
         _because(page, diagnosis, findings.bill)
 
 
-def crash_brief(page: Page, crash: Crash | None, cause: str = "") -> None:
-    """The failure and its cause, the beginning of the message, and the figures that count."""
+def crash_brief(page: Page, crash: Crash | None, cause: str = "", told_below: int | None = None) -> None:
+    """The failure and its cause, the beginning of the message, and the figures that count. told_below: bytes that a
+    sentence below says anyway."""
     if (crash := crash_head(page, crash, cause)) is None:
         return
     for sentence in circumstances(page, crash):
         page.paragraph(sentence, indent=2)
+    sizes = [(name, size) for name, size in figures(page, crash, _FIGURES) if size != told_below]
     if crash.text:
         message = page.say(crash.text)[:QUOTED]
         first = message if crash.line is None else page.word("crash_line_brief", line=crash.line, message=message)
-        page.paragraph(first, indent=2, style=CODE, most=_MESSAGE_LINES)
+        page.paragraph(first, indent=2, style=CODE, most=1 if len(sizes) > 1 else _MESSAGE_LINES)
     shown = [] if crash.step is None else [page.word("crash_step_brief", step=crash.step)]
-    shown += [f"{name} {show_bytes(size)}".replace("） ", "）") for name, size in figures(page, crash, _FIGURES)]
+    shown += [f"{name} {show_bytes(size)}".replace("） ", "）") for name, size in sizes]
     if shown:
         page.paragraph(page.mark("semicolon").join(shown), indent=2)
+
+
+def _told_below(diagnosis: Diagnosis | None) -> int | None:
+    """Bytes that were in use as it died, where a sentence of the diagnosis says them."""
+    said = diagnosis.because if diagnosis is not None else ()
+    return next((text.values["used"] for text in said if text.path == "texts/diagnosis.on_the_way"), None)
 
 
 def _because(page: Page, diagnosis: Diagnosis, bill: Bill | None) -> None:

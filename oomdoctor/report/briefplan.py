@@ -9,6 +9,7 @@ from oomdoctor.doctor import Findings
 from oomdoctor.plan import Plan, Step
 from oomdoctor.questions import Question
 from oomdoctor.report.basis import how_to_answer, value_text
+from oomdoctor.report.now import is_said_by_the_plan
 from oomdoctor.report.others import alternative_text, differ, ruled_out
 from oomdoctor.report.page import WARN, Page
 from oomdoctor.report.steps import cost_text, how_lines, outcome, saves_text, usable_after
@@ -19,7 +20,7 @@ def plan_brief(page: Page, plan: Plan, findings: Findings) -> None:
     steps."""
     usable = findings.usable_bytes
     if plan.steps:
-        page.heading(page.word("heading_plan"))
+        page.heading(page.word("heading_now" if is_said_by_the_plan(findings) else "heading_plan"))
     for number, step in enumerate(plan.steps, 1):
         usable = usable_after(step, usable)
         _step(page, number, step, usable)

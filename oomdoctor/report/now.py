@@ -32,6 +32,17 @@ def now_section(page: Page, findings: Findings, full: bool = True) -> None:
                 page.paragraph(change_text(page, step, key, value, findings.case), indent=3)
 
 
+def is_said_by_the_plan(findings: Findings) -> bool:
+    """Whether the one step of the plan says it all: which change to make, and that it fits then."""
+    plan, crash, diagnosis = findings.plan, findings.case.crash, findings.diagnosis
+    if plan is None or len(plan.steps) != 1 or not plan.fits or plan.doubts:
+        return False
+    step = plan.steps[0]
+    priced = bool(step.how) and step.bill_after is not None and usable_after(step, findings.usable_bytes) is not None
+    survived, grows = crash is not None and not crash.fatal, diagnosis is not None and diagnosis.cause == "leak"
+    return priced and not survived and not grows and not is_open(step.bill_after, step.usable)
+
+
 def _verdict(page: Page, findings: Findings, plan: Plan) -> None:
     crash, usable = findings.case.crash, findings.usable_bytes
     for step in plan.steps:

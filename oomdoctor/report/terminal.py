@@ -1,4 +1,5 @@
-"""The report on the screen. What to do now stands last, near the prompt."""
+"""The report on the screen. What to do now stands last, near the prompt: the plan itself, where its one step says it
+all, else a summary of it."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from oomdoctor.report.briefplan import plan_brief, questions_brief
 from oomdoctor.report.compared import compared_section
 from oomdoctor.report.crash import crash_section, why_section
 from oomdoctor.report.machine import machine_section
-from oomdoctor.report.now import now_section
+from oomdoctor.report.now import is_said_by_the_plan, now_section
 from oomdoctor.report.others import alternatives_section, skipped_section
 from oomdoctor.report.page import Page
 from oomdoctor.report.rules import list_section, rule_section
@@ -68,10 +69,11 @@ def _brief(page: Page, findings: Findings) -> None:
     for note in findings.notes:
         page.bullet(page.say(note))
     warnings_section(page, findings.warnings)
+    questions_brief(page, findings.questions, case)
     if findings.plan is not None:
         plan_brief(page, findings.plan, findings)
-    questions_brief(page, findings.questions, case)
-    now_section(page, findings, full=False)
+    if not is_said_by_the_plan(findings):
+        now_section(page, findings, full=False)
     page.line("")
     page.paragraph(page.word("more_in_full"), style="dim")
 

@@ -25,7 +25,7 @@ from tests.report import samples
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LANGS = ("en", "zh")
-LINES = 47  # of the LoRA example at a width of 80
+LINES = 40  # of the LoRA example at a width of 80
 
 
 def shown(findings: Findings, lang: str = "en", width: int = 80, full: bool = False) -> str:
@@ -36,6 +36,10 @@ def shown(findings: Findings, lang: str = "en", width: int = 80, full: bool = Fa
 
 def spaceless(text: str) -> str:
     return "".join(text.split())
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
 
 
 @cache
@@ -126,6 +130,43 @@ def test_how_much_is_assumed_and_how_much_of_it_matters_is_said() -> None:
     case = Case(facts=samples.facts().add([Fact("padding", "longest", "assumed")]), crash=samples.crash())
     assert "Settings assumed: 2, of which 1 can change the plan." in shown(samples.findings(case=case))
     assert "Settings assumed: 2; none of them" in shown(samples.findings(case=case, questions=()))
+
+
+@pytest.mark.parametrize("lang", LANGS)
+def test_a_plan_of_one_step_stands_at_the_end_and_is_not_said_twice(lang: str) -> None:
+    report, findings = shown(example("llama2-7b-lora-3090"), lang), example("llama2-7b-lora-3090")
+    assert findings.plan is not None
+    (step,) = findings.plan.steps
+    title, now = render(step.rule.title, lang), render(Text("texts/report.heading_now"), lang)
+    assert report.count(title) == report.count(now) == 1
+    assert report.index(render(findings.questions[-1].ask, lang)) < report.index(now) < report.index(title)
+    assert shown(samples.findings(), lang).count(now) == 1
+
+
+def test_a_plan_whose_step_does_not_say_it_all_is_summed_up() -> None:
+    """Several steps, a failure that the run survived, a growth, and a step that is not priced."""
+    findings = example("llama2-7b-lora-3090")
+    assert findings.plan is not None and findings.diagnosis is not None and findings.case.crash is not None
+    (step,) = findings.plan.steps
+    survived = findings.case._replace(crash=findings.case.crash._replace(fatal=False))
+    for each in (
+        findings._replace(plan=findings.plan._replace(steps=(step, step))),
+        findings._replace(case=survived),
+        findings._replace(diagnosis=findings.diagnosis._replace(cause="leak")),
+        findings._replace(plan=findings.plan._replace(steps=(step._replace(bill_after=None),), fits=None)),
+    ):
+        report = shown(each)
+        assert "The plan ---" in report and report.index("The plan ---") < report.index("What to do now ---")
+        assert "\n1. Take a smaller batch" in report
+
+
+def test_figures_of_the_message_are_said_once() -> None:
+    """22.38 GiB in use: in the sentence that leads to the cause, not among the figures above it too."""
+    report = shown(example("llama2-7b-lora-3090"))
+    assert report.count("22.38 GiB") == report.count("86.00 MiB;") == 1
+    assert "of which 41.69 MiB" not in report and "free 41.69 MiB" in report
+    bare = Crash("cuda_oom", "backward", line=132, text=samples.MESSAGE)  # nothing was read out of it
+    assert "GPU 0 has a total capacity" in flat(shown(samples.findings(case=Case(crash=bare))))
 
 
 def test_one_process_alone_needs_no_count() -> None:
