@@ -13,7 +13,7 @@ from oomdoctor.deciding import Advice, open_questions
 from oomdoctor.diagnosis import Diagnosis, Evidence, diagnose
 from oomdoctor.doubts import with_doubts
 from oomdoctor.inferred_length import inferred_length
-from oomdoctor.ladder import make_plan, make_plans, with_edits
+from oomdoctor.ladder import make_plan, make_plans
 from oomdoctor.memory.bill import Missing
 from oomdoctor.memory.created import tensors_of
 from oomdoctor.memory.lines import Bill
@@ -33,6 +33,7 @@ from oomdoctor.pricing import (
 from oomdoctor.questions import Question, with_proposals
 from oomdoctor.remedies.rules import all_rules
 from oomdoctor.sources.model import architecture_for
+from oomdoctor.steps import with_edits
 from oomdoctor.suggestions.suggestion import Suggestion
 from oomdoctor.trained_count import adapter_by_count, method_by_count, targets_of_the_model
 

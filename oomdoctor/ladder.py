@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from oomdoctor.case import Text
 from oomdoctor.cheaper import cheaper_sets, counts, settings_after, settings_with
 from oomdoctor.edits.gaps import obstacle
-from oomdoctor.edits.render import hows
 from oomdoctor.fields import FIELDS
 from oomdoctor.plan import PREFERENCES, Plan, Pricing, Settings, Skip, Step
 from oomdoctor.remedies.conditions import OPEN, Verdict, check, left_open
@@ -133,15 +132,6 @@ def _cheapest(
 def _at_a_loss(pricing: Pricing) -> Pricing:
     """For the rules that are there for a failure that no other rule is for."""
     return pricing._replace(circumstances={**pricing.circumstances, "plan.empty": True})
-
-
-def with_edits(plan: Plan, settings: Settings) -> Plan:
-    """The plan with the exact edit of each step. settings: of the run before the first step."""
-    steps = []
-    for step in plan.steps:
-        steps.append(step._replace(how=hows(step.change, step.before, settings, step.rule.id)))
-        settings = {**settings, **step.change}
-    return plan._replace(steps=tuple(steps))
 
 
 def rungs_of(rules: Sequence[Rule], settings: Settings, pricing: Pricing) -> dict[str, float]:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from oomdoctor.case import EMPTY, Text, Value
 from oomdoctor.edits.how import How
+from oomdoctor.edits.keeping import Keeps
 from oomdoctor.memory.lines import Bill
 from oomdoctor.memory.room import fits, is_open, needed_bytes
 from oomdoctor.remedies.rule import Rule
@@ -19,7 +20,7 @@ class Step(NamedTuple):
     """One rule of the plan, applied. bill_after, saves_bytes, fits are None where no bill could be made.
 
     saves_bytes: what the run needs less of the card, and what others give back of it. usable: bytes that one card
-    offers to the run after this step.
+    offers to the run after this step. keeps: what keeps the effective batch, where figures that nobody stated decide.
     """
 
     rule: Rule
@@ -31,6 +32,7 @@ class Step(NamedTuple):
     usable: int | None = None
     how: tuple[How, ...] = ()
     notes: tuple[Text, ...] = ()  # what the numbers say about this step here
+    keeps: Keeps | None = None
 
 
 class Skip(NamedTuple):

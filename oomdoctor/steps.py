@@ -1,14 +1,24 @@
-"""One rule made into a step of a plan: worked out, made to go together with the run, priced, and judged."""
+"""One rule made into a step of a plan: worked out, made to go together with the run, priced, judged, and edited."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from oomdoctor.case import Text
+from oomdoctor.edits.keeping import Keeps, told, words
+from oomdoctor.edits.render import hows
 from oomdoctor.memory.lines import Bill
 from oomdoctor.memory.room import fits, needed_bytes
-from oomdoctor.plan import Pricing, Settings, Step
-from oomdoctor.remedies.changes import FROM_THE_OLD, Fits, apply
+from oomdoctor.plan import Plan, Pricing, Settings, Step
+from oomdoctor.remedies.changes import (
+    ACCUMULATION,
+    BATCH,
+    FROM_THE_OLD,
+    Fits,
+    apply,
+    keep_effective_batch,
+    processes,
+)
 from oomdoctor.remedies.conditions import check
 from oomdoctor.remedies.conflicts import Outcome, reconciled
 from oomdoctor.remedies.rule import Applied, Rule
@@ -16,7 +26,6 @@ from oomdoctor.remedies.rule import Applied, Rule
 NEGLIGIBLE_OF_PEAK, NEGLIGIBLE_OF_MISSING = 0.02, 0.25  # a rung that saves less than both is skipped
 TOLERABLE = 0.05  # of the peak may a repair that makes the run faster cost, such as NCCL's buffers
 _STATES = ("weights", "gradients", "optimizer_states")
-_BATCH, _ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
 
 
 def worked_out(rule: Rule, settings: Settings, facts: Settings, fits: Fits) -> Outcome:
@@ -33,10 +42,28 @@ def honest(applied: Applied, settings: Settings, pricing: Pricing) -> Applied:
     change = dict(applied.change)
     if guessed and pricing.bill(settings) is None:
         made_up = {key for key in guessed if str(applied.rule.change.get(key)) in FROM_THE_OLD}
-        change = {key: value for key, value in change.items() if key not in made_up and key != _ACCUMULATION}
-        if _BATCH in guessed:
-            change[_BATCH] = 1
+        change = {key: value for key, value in change.items() if key not in made_up and key != ACCUMULATION}
+        if BATCH in guessed:
+            change[BATCH] = 1
     return applied._replace(change=change, before={key: before[key] for key in change})
+
+
+def keeps_of(applied: Applied, settings: Settings, pricing: Pricing) -> Keeps | None:
+    """What keeps the effective batch of a rule that promises to, where figures that nobody stated decide; None also
+    where it would not become smaller."""
+    if applied.rule.change.get(ACCUMULATION) != keep_effective_batch.__name__:
+        return None
+    after = {**settings, **applied.change}
+    keys = (BATCH, ACCUMULATION) if BATCH in applied.change else (ACCUMULATION,)
+    old = {key: value for key in keys if isinstance(value := settings.get(key), int)}
+    assumed = tuple(key for key in old if pricing.assumed.get(key) == old[key])
+    new, value = after.get(BATCH) if BATCH in old else 1, applied.change.get(ACCUMULATION)
+    if not assumed or not isinstance(new, int):
+        return None
+    times, divided_by = processes(settings), processes(after) * new
+    if BATCH not in old and times <= divided_by:
+        return None
+    return Keeps(old, assumed, times, divided_by, value if isinstance(value, int) else None)
 
 
 def step_of(applied: Applied, settings: Settings, pricing: Pricing, mended: tuple[Text, ...] = ()) -> Step:
@@ -56,6 +83,7 @@ def step_of(applied: Applied, settings: Settings, pricing: Pricing, mended: tupl
         fits=fits(now, usable),
         usable=usable,
         notes=(*_notes(applied.rule, pricing.facts(settings), saves), *_samples_hit(applied, after), *mended),
+        keeps=keeps_of(applied, settings, pricing),
     )
 
 
@@ -112,3 +140,22 @@ def _states(bill: Bill) -> int:
 def is_free_gain(rule: Rule) -> bool:
     """A repair that loses nothing and makes the run faster is worth taking whether or not its memory is needed."""
     return rule.rung < 1 and rule.lossless and rule.cost.time[0] < 0
+
+
+def with_edits(plan: Plan, settings: Settings) -> Plan:
+    """The plan with the exact edit of each step. settings: of the run before the first step."""
+    steps = []
+    for step in plan.steps:
+        said = _with_what_it_keeps(step, settings)
+        steps.append(said._replace(how=hows(step.change, step.before, settings, step.rule.id, said.keeps)))
+        settings = {**settings, **step.change}
+    return plan._replace(steps=tuple(steps))
+
+
+def _with_what_it_keeps(step: Step, settings: Settings) -> Step:
+    """The step with the sentence on its effective batch; without it where the framework sees to that by itself."""
+    where = told(settings) if step.keeps is not None else ()
+    if step.keeps is None or not where:
+        return step._replace(keeps=None)
+    keeps = step.keeps._replace(where=where)
+    return step._replace(keeps=keeps, notes=(words(keeps), *step.notes))

@@ -1,7 +1,8 @@
 """A step of a plan, done: its settings put where they belong in the patient's script.
 
 Only what the step says is used: `how[].settings` with the place they belong to, `change` in run-card keys for a loop of
-one's own, and for repairs without a setting (a leak, another process) what a person does who reads the rule's name.
+one's own, `keeps` for the effective batch, and for repairs without a setting (a leak, another process) what a person
+does who reads the rule's name.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import ast
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from math import ceil, prod
 from typing import Any
 
 from benchmarks.clinic.patient import Patient
@@ -18,9 +20,10 @@ Step = Mapping[str, Any]
 
 ARGUMENTS = ("TrainingArguments", "SFTConfig", "DPOConfig")
 PLACES = (*ARGUMENTS, "from_pretrained", "BitsAndBytesConfig", "LoraConfig", "tokenizer", "environment")
+_BATCH = "per_device_train_batch_size"
 # Keys of a run card that a loop of one's own can follow; the model's own are said where it is loaded.
 LOOP_KEYS = (
-    "per_device_train_batch_size",
+    _BATCH,
     "gradient_accumulation_steps",
     "per_device_eval_batch_size",
     "optim",
@@ -61,13 +64,34 @@ def _with_settings(patient: Patient, step: Step) -> Patient | None:
     if patient.script == "loop":
         after = _in_loop(after, step)
     for how in step["how"]:
-        if how["settings"].get("auto_find_batch_size") and _batch(patient) == 1:
+        if how["settings"].get("auto_find_batch_size") and _own(patient, _BATCH) == 1:
             continue  # there is no smaller one to be found
         if how["settings"]:
             after = _put(after, how) or after
         elif patient.script != "loop" or how["file"] != "training loop":
             after = _lines(after, how["after"] or "")
+    return _with_the_same_batch(patient, after, step)
+
+
+def _with_the_same_batch(patient: Patient, after: Patient, step: Step) -> Patient:
+    """The accumulation that keeps the effective batch, worked out from what the script itself says."""
+    kept = (step.get("keeps") or {}).get("effective_batch")
+    if kept is None:
+        return after
+    product = prod(_own(patient, old["key"]) or old["value"] for old in kept["old"])
+    accumulation = max(1, ceil(product * kept["times"] / kept["divided_by"]))
+    if patient.script == "loop":
+        return after.with_settings("loop", {kept["key"]: accumulation})
+    for where in kept["where"]:
+        place = place_of(patient, where["file"])
+        after = after.with_settings(place, {where["key"]: accumulation}) if place else after
     return after
+
+
+def _own(patient: Patient, key: str) -> int:
+    """A number that the script sets; 0 where it sets none."""
+    said = (patient.places.get(place, {}).get(key) for place in (*ARGUMENTS, "loop"))
+    return next((int(number) for number in said if number), 0)
 
 
 def _in_loop(patient: Patient, step: Step) -> Patient:
@@ -95,11 +119,6 @@ def place_of(patient: Patient, file: str) -> str | None:
     if name in ARGUMENTS:
         return next((each for each in ARGUMENTS if each in patient.places), None)
     return name if name in PLACES else None
-
-
-def _batch(patient: Patient) -> int:
-    said = (patient.places.get(place, {}).get("per_device_train_batch_size") for place in ARGUMENTS)
-    return next((int(batch) for batch in said if batch), 0)
 
 
 def _lines(patient: Patient, text: str) -> Patient:

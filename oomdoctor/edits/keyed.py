@@ -12,16 +12,20 @@ from oomdoctor.edits.choice import Settings
 from oomdoctor.edits.frameworks import Saying, place_of, sayings
 from oomdoctor.edits.gaps import gaps, updated
 from oomdoctor.edits.how import How, Spelling
-from oomdoctor.edits.places import file_of, text_of
+from oomdoctor.edits.keeping import ACCUMULATION, Keeps, comment, expression
+from oomdoctor.edits.places import Content, file_of, text_of
 from oomdoctor.edits.versions import Ranges, both
 
 Words = tuple[list[Saying], Settings]  # what is said at one place, and the run's settings that fill it in
 
 
-def key_hows(change: Settings, before: Mapping[str, Value | None], settings: Settings) -> tuple[How, ...]:
+def key_hows(
+    change: Settings, before: Mapping[str, Value | None], settings: Settings, keeps: Keeps | None = None
+) -> tuple[How, ...]:
     """The edits that make a change, one for each place: the update that it needs, the edits, and what cannot be told.
 
-    change, before: run-card keys to new and old values (None: unknown). settings: the run before the change.
+    change, before: run-card keys to new and old values (None: unknown). settings: the run before the change. keeps: how
+    the effective batch is kept where that hangs on figures that nobody stated.
     """
     names = chain(name_of(settings))
     missing = gaps(change, settings)
@@ -33,11 +37,27 @@ def key_hows(change: Settings, before: Mapping[str, Value | None], settings: Set
     sayable = {key: value for key, value in change.items() if key not in cannot}
     new_places = _by_place(sayable, after, names, set_before=old)
     old_places = _by_place(old, settings, names, along=False)
+    comments = {}
+    if keeps is not None:
+        after = {**after, ACCUMULATION: change.get(ACCUMULATION, expression(keeps))}
+        comments = _left_open(new_places, keeps)
     edits = [
-        _how(name, names, (found, after), (old_places.get(name, []), settings)) for name, found in new_places.items()
+        _how(name, names, (found, after), (old_places.get(name, []), settings), comments.get(name, ""))
+        for name, found in new_places.items()
     ]
     said = [edit for edit in edits if (edit.after and edit.after != edit.before) or edit.note is not None]
     return (*_update([gap.reason for gap in missing if gap.needs], needs), *said, *cannot.values())
+
+
+def _left_open(places: dict[str, list[Saying]], keeps: Keeps) -> dict[str, str]:
+    """The comments on what the person has to fill in, by place; the lines of a loop are added, to fill it in there."""
+    comments = {}
+    for each in keeps.where:
+        said = places.setdefault(each.saying.place, [])
+        comments[each.saying.place] = comment(keeps, each)
+        if each.in_code and keeps.value is None:
+            said.append(each.saying)
+    return comments
 
 
 def name_of(settings: Settings) -> str:
@@ -84,21 +104,21 @@ def _by_place(
     return places
 
 
-def _how(name: str, names: tuple[str, ...], new: Words, old: Words) -> How:
+def _how(name: str, names: tuple[str, ...], new: Words, old: Words, comment: str) -> How:
     framework, place = place_of(name, names)
     file = file_of(name, place, new[1])
 
-    def text(words: Words) -> str:
-        return text_of(place, file, _settings(words), _lines(words), words[1])
+    def text(words: Words, comment: str = "") -> str:
+        return text_of(place, file, Content(_settings(words), _lines(words), comment), words[1])
 
     return How(
         framework,
         file,
         _settings(new),
         text(old) or None,
-        text(new),
+        text(new, comment),
         versions=_joined(saying.ranges for saying in new[0]),
-        otherwise=tuple(Spelling(ranges, _settings(words), text(words)) for ranges, words in _otherwise(new)),
+        otherwise=tuple(Spelling(ranges, _settings(words), text(words, comment)) for ranges, words in _otherwise(new)),
         note=next((saying.note for saying in new[0] if saying.note is not None), None),
     )
 

@@ -4,7 +4,8 @@ A place has a `style` (call | json | yaml | options | lines), and may have
   file: what the report calls it; by: {key, names}: a name by the value of a run-card key (SFTConfig, DPOConfig);
   name: the call, in which `@auto_class@` stands for the model's class (see `auto_class`);
   leading: what stands before the keywords; target: the variable that takes the result;
-  raw: arguments whose value is an expression; torch: arguments whose value is a dtype of torch.
+  raw: arguments whose value is an expression; torch: arguments whose value is a dtype of torch;
+  code: lines of a script, in which a name can stand for a number that is not known.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from oomdoctor import knowledge
 from oomdoctor.case import EMPTY, Text, Value
@@ -44,35 +45,40 @@ def auto_class(run: Mapping[str, Value]) -> str:
     return str(by_task or by_name or classes["otherwise"])
 
 
-def text_of(
-    place: Mapping[str, Any],
-    file: str,
-    settings: Mapping[str, Any],
-    lines: Sequence[str],
-    run: Mapping[str, Value] = EMPTY,
-) -> str:
+class Content(NamedTuple):
+    """What is said at a place. comment: a line on what is to be filled in there."""
+
+    settings: Mapping[str, Any] = EMPTY
+    lines: Sequence[str] = ()
+    comment: str = ""
+
+
+def text_of(place: Mapping[str, Any], file: str, content: Content, run: Mapping[str, Value] = EMPTY) -> str:
     """The lines to paste. run: the run's settings, for what a place's name depends on."""
-    style = place["style"]
-    parts = list(lines)
+    style, settings, comment = place["style"], content.settings, content.comment
+    parts = list(content.lines)
     if settings and style == "call":
         name = str(place.get("name", file)).replace("@auto_class@", auto_class(run))
-        parts.insert(0, _call(place, name, settings))
+        parts.insert(0, _call(place, name, settings, comment))
     elif settings and style == "json":
         parts.insert(0, json.dumps(settings, indent=2))
     elif settings and style == "yaml":
         parts.insert(0, "\n".join(yaml_lines(settings, "")))
     elif settings and style == "options":
         parts.insert(0, " ".join(f"--{key} {_option(value)}" for key, value in settings.items()))
+    if comment and style != "json" and not (settings and style == "call"):  # JSON knows no comments
+        parts.insert(0 if place.get("code") else len(parts), comment)
     return "\n".join(parts)
 
 
-def _call(place: Mapping[str, Any], name: str, settings: Mapping[str, Any]) -> str:
+def _call(place: Mapping[str, Any], name: str, settings: Mapping[str, Any], comment: str) -> str:
     arguments = [*place.get("leading", ()), *(f"{key}={argument(place, key, settings[key])}" for key in settings)]
     target = f"{place['target']} = " if "target" in place else ""
     short = f"{target}{name}({', '.join(arguments)})"
-    if len(short) <= WIDTH:
+    if len(short) <= WIDTH and not comment:
         return short
-    return "\n".join([f"{target}{name}(", *(f"    {argument}," for argument in arguments), ")"])
+    last = [f"    {comment}"] if comment else []
+    return "\n".join([f"{target}{name}(", *(f"    {argument}," for argument in arguments), *last, ")"])
 
 
 def argument(place: Mapping[str, Any], key: str, value: Any) -> str:

@@ -10,22 +10,27 @@ from oomdoctor.case import EMPTY, Value
 from oomdoctor.configs.mapping import chain
 from oomdoctor.edits.choice import Choice, Settings, choose, suits
 from oomdoctor.edits.how import How, Spelling
+from oomdoctor.edits.keeping import Keeps
 from oomdoctor.edits.keyed import filled, key_hows, name_of
 from oomdoctor.edits.places import auto_class
 from oomdoctor.edits.versions import Ranges, ranges_of
 
 
 def hows(
-    change: Settings, before: Mapping[str, Value | None], settings: Settings, rule_id: str | None = None
+    change: Settings,
+    before: Mapping[str, Value | None],
+    settings: Settings,
+    rule_id: str | None = None,
+    keeps: Keeps | None = None,
 ) -> tuple[How, ...]:
     """The edits that make a change, one for each place; then those of the rule's own code, if it has any.
 
     change, before: run-card keys to new and old values (None: unknown). settings: the run before the change, with
     `framework` and `versions.*` where they are known. Without a version both spellings are written, the one that most
     releases take first. What the run's version is too old for comes with the update that it needs; what the framework
-    cannot be told is said so.
+    cannot be told is said so. keeps: how the effective batch is kept where that hangs on figures that nobody stated.
     """
-    return (*key_hows(change, before, settings), *code_hows(rule_id, {**settings, **change}))
+    return (*key_hows(change, before, settings, keeps), *code_hows(rule_id, {**settings, **change}))
 
 
 def code_hows(rule_id: str | None, settings: Settings) -> tuple[How, ...]:

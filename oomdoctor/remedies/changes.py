@@ -207,10 +207,10 @@ def keep_effective_batch(changed: Settings, settings: Settings) -> Value | None:
     accumulation = _whole(settings.get(ACCUMULATION))
     if old is None or new is None or accumulation is None:
         return None
-    return max(1, accumulation * old * _processes(settings) // (new * _processes(changed)))
+    return max(1, accumulation * old * processes(settings) // (new * processes(changed)))
 
 
-def _processes(settings: Settings) -> int:
+def processes(settings: Settings) -> int:
     """How many times the micro-batch is taken at once: by each process, or by each card of nn.DataParallel."""
     spread = settings.get("parallelism") in ("dp", "ddp", "zero1", "zero2", "zero3", "fsdp")
     cards = (_whole(settings.get("gpus.count")) or 1) if spread else 1

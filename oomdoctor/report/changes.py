@@ -6,6 +6,7 @@ from oomdoctor import knowledge
 from oomdoctor.case import Case, Text, Value
 from oomdoctor.configs.mapping import chain
 from oomdoctor.edits.frameworks import is_told, sayings
+from oomdoctor.edits.keeping import ACCUMULATION, product_words
 from oomdoctor.plan import Settings, Step
 from oomdoctor.report.basis import value_text
 from oomdoctor.report.page import Page
@@ -39,6 +40,15 @@ def change_lines(page: Page, step: Step, case: Case) -> None:
     """All that a step changes, one line each."""
     for key, value in step.change.items():
         page.pair(page.word("step_change"), change_text(page, step, key, value, case), indent=2)
+    for text in kept_text(page, step):
+        page.pair(page.word("step_change"), text, indent=2)
+
+
+def kept_text(page: Page, step: Step) -> list[str]:
+    """`gradient_accumulation_steps -> old batch size x old accumulation`, where the step leaves it to the person."""
+    if step.keeps is None or step.keeps.value is not None:
+        return []
+    return [f"{ACCUMULATION} -> {page.say(product_words(step.keeps))}"]
 
 
 def telling(step: Step, settings: Settings, case: Case) -> dict[str, Value]:
@@ -58,6 +68,7 @@ def telling(step: Step, settings: Settings, case: Case) -> dict[str, Value]:
 def changes_in_short(page: Page, step: Step, settings: Settings, indent: int, case: Case) -> None:
     """What has to be changed, in one paragraph of at most two lines; the edit itself shows the rest."""
     texts = [change_text(page, step, key, value, case) for key, value in telling(step, settings, case).items()]
+    texts += kept_text(page, step)
     count, room = len(texts), max(12, page.width - indent)
     while count > 1 and len(wrap(_joined(page, texts, count), room)) > _LINES:
         count -= 1

@@ -18,6 +18,7 @@ from oomdoctor.memory.tensors import Tensor
 from oomdoctor.plan import Doubt, Plan, Skip, Step
 from oomdoctor.questions import Question
 from oomdoctor.remedies.rule import Rule
+from oomdoctor.report.keeps_json import keeps_document
 from oomdoctor.suggestions.suggestion import Suggestion
 from oomdoctor.texts import render
 
@@ -261,6 +262,7 @@ def step_document(step: Step, lang: str) -> Document:
         "loses": _texts([rule.loses], lang),
         "afterwards": _texts(rule.afterwards, lang),
         "notes": _texts(step.notes, lang),
+        "keeps": keeps_document(step.keeps),
         "origin": rule.origin,
     }
 

@@ -6,7 +6,7 @@ from oomdoctor.doctor import Findings
 from oomdoctor.memory.room import is_open, needed_bytes
 from oomdoctor.plan import Plan
 from oomdoctor.report.bill import lacking
-from oomdoctor.report.changes import change_text, changes_in_short
+from oomdoctor.report.changes import change_text, changes_in_short, kept_text
 from oomdoctor.report.page import BAD, GOOD, WARN, Page
 from oomdoctor.report.steps import needs_text, usable_after
 
@@ -30,6 +30,8 @@ def now_section(page: Page, findings: Findings, full: bool = True) -> None:
                 continue
             for key, value in step.change.items():
                 page.paragraph(change_text(page, step, key, value, findings.case), indent=3)
+            for text in kept_text(page, step):
+                page.paragraph(text, indent=3)
 
 
 def is_said_by_the_plan(findings: Findings) -> bool:

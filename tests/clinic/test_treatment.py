@@ -96,3 +96,20 @@ def test_no_batch_is_looked_for_below_one() -> None:
     assert treated(patient(), look) is not None
     single = patient(places={"TrainingArguments": {"per_device_train_batch_size": 1}})
     assert treated(single, look) is None
+
+
+def test_the_effective_batch_is_kept_with_the_figures_of_the_script() -> None:
+    """12 samples, two batches of them: 24 batches of one. What the script does not set is as the step took it."""
+    where = {"framework": "transformers", "file": "TrainingArguments", "key": "gradient_accumulation_steps"}
+    figures = (("per_device_train_batch_size", 8), ("gradient_accumulation_steps", 1))
+    old = [{"key": key, "value": value, "assumed": True} for key, value in figures]
+    kept = {"key": "gradient_accumulation_steps", "old": old, "times": 1, "divided_by": 1, "where": [where]}
+    one = {"per_device_train_batch_size": 1}
+    smaller = {**step("smaller-batch", ("TrainingArguments", one), change=one), "keeps": {"effective_batch": kept}}
+    own = {"per_device_train_batch_size": 12, "gradient_accumulation_steps": 2}
+    after = treated(patient(places={"TrainingArguments": own}), smaller)
+    assert after is not None and after.places["TrainingArguments"] == {**one, "gradient_accumulation_steps": 24}
+    silent = treated(patient("sft", {"SFTConfig": {}}), smaller)
+    assert silent is not None and silent.places["SFTConfig"] == {**one, "gradient_accumulation_steps": 8}
+    loop = treated(patient("loop", {"loop": own}), smaller)
+    assert loop is not None and loop.places["loop"] == {**one, "gradient_accumulation_steps": 24}

@@ -9,7 +9,7 @@ from oomdoctor import knowledge
 from oomdoctor.configs.mapping import chain
 from oomdoctor.edits.choice import choose
 from oomdoctor.edits.frameworks import place_of
-from oomdoctor.edits.places import text_of, words_of
+from oomdoctor.edits.places import Content, text_of, words_of
 from oomdoctor.edits.render import hows
 from oomdoctor.remedies.changes import apply
 from oomdoctor.remedies.conditions import SILENT, check
@@ -115,7 +115,7 @@ def test_sharding_writes_one_deepspeed_file_and_the_command():
     ["2024", "1e5", "no", "null", "a: b", "a b", "#x", "", "path/to.json", "torch.optim.AdamW", True, 3, None, ["a"]],
 )
 def test_yaml_values_read_back_as_they_were(value):
-    assert yaml.safe_load(text_of({"style": "yaml"}, "config.yaml", {"key": value}, [])) == {"key": value}
+    assert yaml.safe_load(text_of({"style": "yaml"}, "config.yaml", Content({"key": value}))) == {"key": value}
 
 
 @pytest.mark.parametrize("framework", ["axolotl", "llamafactory", "torchtune"])
