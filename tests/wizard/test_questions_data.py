@@ -19,7 +19,7 @@ from oomdoctor.wizard.asking import introduce
 
 QUESTIONS: Mapping[str, Any] = knowledge.load("questions")
 KEYS = list(QUESTIONS)
-ALLOWED = {"order", "asked", "when", "ask", "newcomer", "term", "help", "choices", "plausible", "assume"}
+ALLOWED = {"order", "asked", "when", "ask", "newcomer", "term", "help", "choices", "plausible", "assume", "unless"}
 # What a person knows, or finds in one place without knowing more.
 SELF_EVIDENT = {"model", "framework", "task", "gpus.name", "gpus.memory_mib", "gpus.count", "host_ram_gib"}
 
