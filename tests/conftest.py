@@ -22,6 +22,24 @@ for name in ("XDG_DATA_HOME", "XDG_STATE_HOME"):
 # A shell that starts the tests in the background has them ignore Ctrl-C, and all programs that they start with them.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Tests that take long begin early, so that all workers end together. Those with torch come first of all and go to one
+# worker of two: importing torch, PEFT, TRL and DeepSpeed takes each worker that does it many seconds.
+WITH_TORCH = re.compile(r'^(import|from) torch|importorskip\("(torch|transformers|peft)"', re.MULTILINE)
+LONG = {
+    "test_benchmarks.py", "test_cli.py", "test_contributing.py", "test_dialogues.py", "test_dry_run.py", "test_fuzz.py",
+    "test_waiting.py", "test_wheel.py",
+}  # fmt: skip
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: _rank(item.path))
+
+
+@cache
+def _rank(path):
+    return 0 if WITH_TORCH.search(path.read_text(encoding="utf-8")) else 1 if path.name in LONG else 2
+
+
 NVML = Path(__file__).parent / "nvml"
 LIBRARY = "libnvidia-ml.so.1"
 

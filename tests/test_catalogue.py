@@ -1,5 +1,6 @@
 """`oomdoctor cards`: every card of the catalogue for one run, against plans and bills made one by one."""
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,12 @@ from oomdoctor.sources.cards import find_card
 from tests.program import ROOT, document, oomdoctor
 
 LORA = doctor.read_card(str(ROOT / "examples" / "llama2-7b-lora-3090.yaml"))
-OFFERS = offers(LORA)
+
+
+@cache
+def all_offers() -> tuple[Offer, ...]:
+    """Of the whole catalogue, worked out when the first test needs it."""
+    return offers(LORA)
 
 
 def of(found: tuple[Offer, ...], name: str, count: int = 1) -> Offer:
@@ -30,13 +36,15 @@ def on(name: str, *settings: str) -> Offer:
 
 
 def test_every_card_stands_there_with_every_count() -> None:
-    assert len(OFFERS) == len(knowledge.load("gpus")) * len(COUNTS)
-    assert [offer.card.memory_bytes for offer in OFFERS] == sorted(offer.card.memory_bytes for offer in OFFERS)
+    assert len(all_offers()) == len(knowledge.load("gpus")) * len(COUNTS)
+    assert [offer.card.memory_bytes for offer in all_offers()] == sorted(
+        offer.card.memory_bytes for offer in all_offers()
+    )
 
 
 def test_on_one_card_it_fits_as_it_is_where_the_bill_is_below_what_the_card_offers() -> None:
     compared = 0
-    for offer in OFFERS:
+    for offer in all_offers():
         if offer.count == 1 and 8.0 <= offer.card.compute_capability < 9:  # all of one context
             bill = doctor.examine(LORA.know(_card(offer)), with_plan=False).bill
             assert bill is not None
@@ -55,7 +63,7 @@ def _card(offer: Offer) -> list[Fact]:
 @pytest.mark.parametrize("count", [1, 8])
 def test_what_is_filled_in_between_is_what_each_card_gives_alone(count: int) -> None:
     run = catalogue._without_machine(LORA)
-    for offer in OFFERS:
+    for offer in all_offers():
         if offer.count == count and offer.card.compute_capability in (8.6, 7.5):
             alone = catalogue._offer(run, offer.card, count, "ladder")
             assert (alone.fits, catalogue._rules(alone) if alone.fits else ()) == (
@@ -68,8 +76,8 @@ def test_the_steps_are_those_of_a_plan_for_that_card() -> None:
     for name in ("RTX 3060", "RTX 4070", "RTX 3080"):
         found = doctor.examine(LORA.know(facts_of_settings([f"gpus.name={name}"])))
         assert found.plan is not None
-        assert of(OFFERS, name).fits == found.plan.fits
-        assert catalogue._rules(of(OFFERS, name)) == found.plan.rules
+        assert of(all_offers(), name).fits == found.plan.fits
+        assert catalogue._rules(of(all_offers(), name)) == found.plan.rules
 
 
 def test_several_cards_share_the_accumulation_and_not_the_micro_batch() -> None:
@@ -127,7 +135,7 @@ def test_a_card_that_new_builds_of_torch_leave_out_is_marked() -> None:
 def test_the_table_fits_the_screen(width: int, lang: str) -> None:
     with Path("/dev/null").open("w") as nowhere:
         console = Console(width=width, record=True, file=nowhere)
-        cards_section(console, lang, OFFERS, "ladder")
+        cards_section(console, lang, all_offers(), "ladder")
     lines = console.export_text().splitlines()
     assert max(map(cell_len, lines)) <= width
     assert len(lines) > len(knowledge.load("gpus"))

@@ -23,7 +23,6 @@ from oomdoctor.units import GIB, MIB
 from tests.program import ROOT, document, oomdoctor
 
 PATIENT = 600  # seconds: torch's import alone takes many on a busy machine
-BENCHMARKS = ROOT / "benchmarks" / "dry_run"
 
 # can-i-finetune, RTX 4080, torch 2.6: 4.0413 GiB allocated, 4.3574 GiB reserved.
 MEASURED = {
@@ -73,29 +72,6 @@ def test_a_run_that_was_measured_on_a_real_card_is_met(tmp_path: Path) -> None:
     assert (run["holders"][0]["name"], run["holders"][0]["bytes"]) == ("model.embed_tokens.weight", 4 * 151936 * 1536)
     assert run["on_card"]["fits"] is True
     assert found["bill"]["peak"]["allocated"]["likely"] / GIB == pytest.approx(4.0413, rel=0.03)
-
-
-def benchmark(name: str) -> subprocess.CompletedProcess[str]:
-    """One of the benchmarks with the few runs that it has for tests."""
-    return subprocess.run(
-        [sys.executable, BENCHMARKS / name, "--some"],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"},
-        check=False,
-    )
-
-
-def test_tiny_models_agree_with_real_tensors_byte_for_byte() -> None:
-    done = benchmark("truth.py")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "6 of 6 runs agree byte for byte in all phases" in done.stdout
-
-
-def test_few_blocks_drawn_out_are_as_all_blocks_run() -> None:
-    done = benchmark("depth.py")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "3 of 3 runs were drawn out; 0 differ from the whole" in done.stdout
 
 
 STEP = """
