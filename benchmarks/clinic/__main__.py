@@ -24,7 +24,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
-from benchmarks.clinic.baselines import BASELINES
+from benchmarks.clinic.baselines import BASELINES, load
 from benchmarks.clinic.loop import Records, course
 from benchmarks.clinic.patient import Patient
 from benchmarks.clinic.scores import Finding, misses, summary
@@ -50,19 +50,22 @@ class Clock:
         self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started
 
 
-def finding(seed: int, number: int, runs: Runs, records: Records) -> Finding | None:
-    """One patient from admission to score; None where there is no such patient."""
+def finding(seed: int, number: int, runs: Runs, scales: Runs, records: Records) -> Finding | None:
+    """One patient from admission to score; None where there is no such patient.
+
+    runs: what the doctor sees and does. scales: what is only asked whether it fits.
+    """
     clock = Clock()
     with clock.part("admission"):
-        patient = admitted(seed, number, runs)
+        patient = admitted(seed, number, scales)
     if patient is None:
         return None
     with clock.part("treatment"):
         treated = course(patient, runs, records)
     with clock.part("truth"):
-        found = truth(patient, runs, cured=treated.end == "cured")
+        found = truth(patient, scales, cured=treated.end == "cured")
     with clock.part("baselines"):
-        attempts = {name: baseline(patient, runs) for name, baseline in BASELINES.items()}
+        attempts = {name: baseline(patient, scales) for name, baseline in BASELINES.items()}
     return Finding(treated, found, attempts, clock.seconds)
 
 
@@ -86,7 +89,7 @@ def in_parallel(count: int, work: Callable[[int], Got | None]) -> Iterator[Got]:
 
 
 def main() -> None:
-    from benchmarks.clinic.beds import Beds
+    from benchmarks.clinic.beds import Beds, Scales
 
     chosen = _options()
     if chosen.device:
@@ -98,12 +101,14 @@ def main() -> None:
     records = Records(chosen.keep)
     started = time.monotonic()
     with Beds(workers=WORKERS, seconds=LONGEST) as beds:
+        scales = Scales(beds)
         if chosen.list:
-            for patient in in_parallel(chosen.patients, lambda number: admitted(chosen.seed, number, beds)):
+            for patient in in_parallel(chosen.patients, lambda number: admitted(chosen.seed, number, scales)):
                 print(as_line(patient), flush=True)
             return
+        load()
         findings = []
-        for found in in_parallel(chosen.patients, lambda number: finding(chosen.seed, number, beds, records)):
+        for found in in_parallel(chosen.patients, lambda number: finding(chosen.seed, number, beds, scales, records)):
             findings.append(found)
             told(found, chosen.seed, records)
             print(f"{len(findings)} of {chosen.patients}", end="\r", file=sys.stderr, flush=True)

@@ -7,6 +7,7 @@ Dropout changes no size and is left out. Sources: aten/src/ATen/native/transform
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,6 +15,9 @@ import torch
 from oomdoctor.trace.kernels import Attention
 
 aten = torch.ops.aten
+
+Forward = Callable[[Attention], tuple[torch.Tensor, torch.Tensor]]
+Backward = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, Attention], tuple[torch.Tensor, ...]]
 
 _HALF = (torch.float16, torch.bfloat16)
 _WARP = 32  # the memory-efficient kernel's sums are rounded up to it
@@ -24,31 +28,31 @@ def in_fp32(value: Any) -> Any:
     return value.float() if isinstance(value, torch.Tensor) and value.dtype in _HALF else value
 
 
-def _flash(*args: Any, scale: float | None = None) -> Any:
+def _flash(forward: Forward, *args: Any, scale: float | None = None) -> Any:
     query, key, value, _, causal, _ = _filled(args, 6, 0.0, False, False)
-    out, sums = _forward(Attention(query, key, value, None, 0.0, causal, scale))
+    out, sums = forward(Attention(query, key, value, None, 0.0, causal, scale))
     seed, place = torch.zeros(2, dtype=torch.uint64), torch.zeros((), dtype=torch.uint64)
     return out, sums, None, None, query.shape[2], key.shape[2], seed, place, query.new_empty(0)
 
 
-def _flash_backward(*args: Any, scale: float | None = None) -> Any:
+def _flash_backward(backward: Backward, *args: Any, scale: float | None = None) -> Any:
     gradient, query, key, value, out, sums, *rest = args
     causal = rest[5]
-    return _backward(gradient, out, sums, Attention(query, key, value, None, 0.0, causal, scale))
+    return backward(gradient, out, sums, Attention(query, key, value, None, 0.0, causal, scale))
 
 
-def _efficient(*args: Any, scale: float | None = None) -> Any:
+def _efficient(forward: Forward, *args: Any, scale: float | None = None) -> Any:
     query, key, value, mask, keep, _, causal = _filled(args, 7, 0.0, False)
-    out, sums = _forward(Attention(query, key, value, mask, 0.0, causal, scale))
+    out, sums = forward(Attention(query, key, value, mask, 0.0, causal, scale))
     more = -sums.shape[-1] % _WARP if keep else -sums.shape[-1]
     seed, place = torch.zeros((), dtype=torch.int64), torch.zeros((), dtype=torch.int64)
     return out, torch.nn.functional.pad(sums, (0, more)), seed, place
 
 
-def _efficient_backward(*args: Any, scale: float | None = None) -> Any:
+def _efficient_backward(backward: Backward, *args: Any, scale: float | None = None) -> Any:
     gradient, query, key, value, mask, out, sums, *_, causal = _filled(args, 12, False)
     asked = Attention(query, key, value, mask, 0.0, causal, scale)
-    return *_backward(gradient, out, sums[..., : query.shape[2]], asked), None
+    return *backward(gradient, out, sums[..., : query.shape[2]], asked), None
 
 
 def _filled(args: tuple[Any, ...], count: int, *defaults: Any) -> tuple[Any, ...]:
@@ -84,6 +88,19 @@ def _backward(
     )
 
 
+def _blank_forward(asked: Attention) -> tuple[torch.Tensor, torch.Tensor]:
+    """What `_forward` gives, without the numbers."""
+    batch, heads, length, _ = asked.query.shape
+    tokens = asked.query.new_empty(batch, length, heads, asked.value.shape[3])
+    return tokens.transpose(1, 2), asked.query.new_empty(batch, heads, length, dtype=torch.float32)
+
+
+def _blank_backward(
+    gradient: torch.Tensor, out: torch.Tensor, sums: torch.Tensor, asked: Attention
+) -> tuple[torch.Tensor, ...]:
+    return tuple(map(torch.empty_like, asked.parts))
+
+
 def _wide(asked: Attention) -> tuple[torch.Tensor, ...]:
     """Queries, keys and values in fp32, keys and values once for each head of the queries."""
     heads = asked.query.shape[1]
@@ -110,12 +127,17 @@ def _inside_efficient_backward(*args: Any) -> int:
     return 4 * int(query.numel())
 
 
-STAND_INS: Mapping[Any, Callable[..., Any]] = {
-    aten._scaled_dot_product_flash_attention.default: _flash,
-    aten._scaled_dot_product_flash_attention_backward.default: _flash_backward,
-    aten._scaled_dot_product_efficient_attention.default: _efficient,
-    aten._scaled_dot_product_efficient_attention_backward.default: _efficient_backward,
-}
+def _stand_ins(forward: Forward, backward: Backward) -> Mapping[Any, Callable[..., Any]]:
+    return {
+        aten._scaled_dot_product_flash_attention.default: partial(_flash, forward),
+        aten._scaled_dot_product_flash_attention_backward.default: partial(_flash_backward, backward),
+        aten._scaled_dot_product_efficient_attention.default: partial(_efficient, forward),
+        aten._scaled_dot_product_efficient_attention_backward.default: partial(_efficient_backward, backward),
+    }
+
+
+STAND_INS = _stand_ins(_forward, _backward)
+BLANKS = _stand_ins(_blank_forward, _blank_backward)
 INSIDE: Mapping[Any, Callable[..., int]] = {
     aten._scaled_dot_product_flash_attention_backward.default: _inside_flash_backward,
     aten._scaled_dot_product_efficient_attention_backward.default: _inside_efficient_backward,

@@ -1,8 +1,9 @@
-"""What others would have done: halve the batch, go down the ladder blindly, or let accelerate look for a batch.
+"""What others would have done: halve the batch, go down the ladder blindly, let accelerate look for a batch, or do
+what another tool names.
 
-None of the estimators in benchmarks/peers names a change of a script, so the peer is the one remedy that is built into
-the libraries themselves: `accelerate.utils.find_executable_batch_size`, which is what `auto_find_batch_size` of
-transformers' Trainer calls. The real function says which batches it tries.
+`accelerate.utils.find_executable_batch_size` is the one remedy that is built into the libraries themselves:
+`auto_find_batch_size` of transformers' Trainer calls it. The real function says which batches it tries. The other tools
+(`peers`) are asked as the doctor is: the first change that one names is done, and it is asked again where that died.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from benchmarks.clinic import peers
+from benchmarks.clinic.loop import MOST_STEPS
 from benchmarks.clinic.patient import Patient
 from benchmarks.clinic.ward import Runs
 from benchmarks.clinic.ways import WAYS, Way, accumulation_of, batch_of, with_arguments, with_batch
@@ -45,13 +48,20 @@ def accelerate(patient: Patient, runs: Runs) -> Attempt:
     """`find_executable_batch_size`: nine tenths of the batch until it runs; nothing makes up for the batch.
 
     The sizes are those that the function asks for. Which of them is the first that runs is found by halving the list,
-    for a smaller batch needs no more.
+    for a smaller batch needs no more, nor does one that is not accumulated.
     """
     sizes = _sizes_of_accelerate(batch_of(patient))
     changed = [with_arguments(patient, per_device_train_batch_size=size) for size in sizes]
-    first = bisect_left(changed, True, key=lambda after: runs.run(after).ended == "ran")
+    known = halved(patient, runs)
+    most = batch_of(known.after) if known.cured else 0
+    first = bisect_left(changed, True, key=lambda after: batch_of(after) <= most or runs.run(after).ended == "ran")
     cured = first < len(changed)
     return Attempt(cured, first + 1 if cured else len(changed), changed[first] if cured else patient)
+
+
+def load() -> None:
+    """Imports what takes long, which is torch: best while the beds load theirs."""
+    _sizes_of_accelerate(1)
 
 
 def _sizes_of_accelerate(batch: int) -> list[int]:
@@ -70,10 +80,31 @@ def _sizes_of_accelerate(batch: int) -> list[int]:
     return sizes[1:]
 
 
+def asked(names: peers.Names) -> Baseline:
+    """A peer, asked until it runs."""
+
+    def attempt(patient: Patient, runs: Runs) -> Attempt:
+        return _tried(patient, _named(names, patient, runs), runs)
+
+    return attempt
+
+
+def _named(names: peers.Names, patient: Patient, runs: Runs) -> Iterator[Patient]:
+    """What a peer names, one change after the other: each is done to what the last one left."""
+    for _ in range(MOST_STEPS):
+        outcome = runs.run(patient)
+        after = peers.named(names, patient, outcome.log) if outcome.ended == "out_of_memory" else None
+        if after is None:
+            return
+        patient = after
+        yield patient
+
+
 BASELINES: dict[str, Baseline] = {
     "halve the batch": halved,
     "ladder, blindly": blind_ladder,
     "accelerate": accelerate,
+    **{name: asked(names) for name, names in peers.installed().items()},
 }
 
 

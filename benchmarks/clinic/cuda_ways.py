@@ -33,11 +33,12 @@ class Ways(NamedTuple):
     cublas_bytes: int
 
 
-def ways_of(capability: float) -> Ways:
-    """The ways of a card of this compute capability."""
+def ways_of(capability: float, computes: bool = True) -> Ways:
+    """The ways of a card of this compute capability. computes: whether attention does its arithmetic."""
     cublas = 8 * 4 * MIB if capability >= _HOPPER else 2 * 4 * MIB + 8 * 16 * KIB
     products = {product: _quick(product.overloadpacket) for product in PRODUCTS}
-    return Ways({**products, **_unpacking(), **attention.STAND_INS}, attention.INSIDE, cublas)
+    attends = attention.STAND_INS if computes else attention.BLANKS
+    return Ways({**products, **_unpacking(), **attends}, attention.INSIDE, cublas)
 
 
 def _unpacking() -> dict[Any, Callable[..., Any]]:

@@ -45,7 +45,7 @@ def _fold_tiles(storages: Storages) -> None:
 
 def _uncounted(storages: Storages, function: Callable[..., Any]) -> Callable[..., Any]:
     def inside(*args: Any, **kwargs: Any) -> Any:
-        with storages.on_host():
+        with storages.in_kernel():
             return function(*args, **kwargs)
 
     return inside

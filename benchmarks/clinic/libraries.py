@@ -6,12 +6,16 @@ What is not installed is left to the scripts that need it.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib
+import importlib.metadata
 import sys
+import threading
 from typing import Any
 
 import torch
+from tqdm import tqdm
 
 _LEFT_OUT = ("apex", "deepspeed", "liger_kernel", "mlflow", "optimum", "tensorboard", "torchao", "wandb")
 _USED = (
@@ -35,4 +39,10 @@ for name in _USED:
     with contextlib.suppress(ImportError):
         importlib.import_module(name)
 torch.compile = compiled
+importlib.metadata.metadata = functools.cache(importlib.metadata.metadata)  # accelerate reads PEFT's ten times a run
+tqdm.set_lock(threading.RLock())  # one of several processes is left behind by each bed
+with contextlib.suppress(ImportError):
+    from accelerate.utils import is_peft_available
+
+    is_peft_available()
 gc.freeze()  # what is there by now is not looked at again, and its pages stay shared

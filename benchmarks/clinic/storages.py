@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from benchmarks.clinic.blank import blank
 from benchmarks.clinic.card import Memory
 from benchmarks.clinic.cuda_ways import PRODUCTS, Ways
 
@@ -23,21 +24,23 @@ _RESIZES = torch.ops.aten.resize_.default
 
 
 class Storages(TorchDispatchMode):
-    """Counts the storages that operators make. arrived: whether the script has come to the card."""
+    """Counts the storages that operators make. arrived: whether the script has come to the card. computes: whether
+    operators on it do their arithmetic (`blank`)."""
 
-    def __init__(self, memory: Memory, ways: Ways, arrived: bool = False) -> None:
+    def __init__(self, memory: Memory, ways: Ways, arrived: bool = False, computes: bool = True) -> None:
         super().__init__()
-        self.memory, self.arrived, self._ways = memory, arrived, ways
+        self.memory, self.arrived, self._ways, self._computes = memory, arrived, ways, computes
+        self._inside_kernel = False
         self._watches: dict[int, _Watch] = {}
         self._without_workspace = {"forward", "backward"}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if not self.arrived:
-            return func(*args, **kwargs)
+            return self._result(func, args, kwargs) if self._inside_kernel else func(*args, **kwargs)
         if func in PRODUCTS:
             self._take_workspace()
-        out = self._ways.stand_ins.get(func, func)(*args, **kwargs)
+        out = self._result(func, args, kwargs)
         if func is _RESIZES:
             self._forget(out)
         if _makes_storages(func) or func is _RESIZES:
@@ -46,6 +49,18 @@ class Storages(TorchDispatchMode):
         if inside is not None:
             self.memory.give(self.memory.take(inside(*args)))
         return out
+
+    def _result(self, func: Any, args: Any, kwargs: Any) -> Any:
+        if not self._computes:
+            out = blank(func, args, kwargs)
+            if out is not NotImplemented:
+                return out
+        return self._ways.stand_ins.get(func, func)(*args, **kwargs)
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled here, so torch need not be kept from it at each operator."""
+        return False
 
     def arrive(self, tensor: torch.Tensor) -> None:
         """A tensor is moved to the card."""
@@ -60,6 +75,16 @@ class Storages(TorchDispatchMode):
             yield
         finally:
             self.arrived = before
+
+    @contextmanager
+    def in_kernel(self) -> Iterator[None]:
+        """What is made inside is in one kernel's own memory on CUDA."""
+        self._inside_kernel = self.arrived
+        with self.on_host():
+            try:
+                yield
+            finally:
+                self._inside_kernel = False
 
     def _take_all(self, out: Any) -> None:
         if isinstance(out, torch.Tensor):

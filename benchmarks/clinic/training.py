@@ -29,7 +29,7 @@ _SCRIPTS: Mapping[str, Callable[[Any], None]] = {
     "dpo": scripts.train_with_dpo,
     "loop": loops.train_with_loop,
 }
-_OF_THE_CARD = ("attention", "autocast", "card", "cuda_ways", "kernels", "storages")
+_OF_THE_CARD = ("attention", "autocast", "blank", "card", "cuda_ways", "kernels", "storages")
 _OWN_FILES = tuple(os.path.join(os.path.dirname(__file__), f"{name}.py") for name in _OF_THE_CARD)
 _ON_THE_WAY = ("torch/_compile.py", "torch/_dynamo/eval_frame.py", "torch/_ops.py")  # from an operator to the mode
 _NOT_OF_A_CARD = (
@@ -65,24 +65,25 @@ class End(NamedTuple):
     error: str = ""
 
 
-def run(patient: Patient, capped: bool, shelf: str, output: str) -> End:
-    """The run of a patient. shelf: of checkpoints; output: a folder of its own."""
+def run(patient: Patient, capped: bool, shelf: str, output: str, computes: bool = True) -> End:
+    """The run of a patient. shelf: of checkpoints; output: a folder of its own. computes: with all its arithmetic."""
     torch.set_num_threads(1)
     path = material.checkpoint(patient, shelf)
     begin_log(patient.says)
     script = script_of(patient, path, output)
     memory = Memory(patient.card, capped)
-    with counted(patient, memory):
+    with counted(patient, memory, computes):
         error = attempt(patient.script, script)
     return End(ending(error), memory.peak, last_line(error))
 
 
 @contextmanager
-def counted(patient: Patient, memory: Memory) -> Iterator[None]:
+def counted(patient: Patient, memory: Memory, computes: bool = True) -> Iterator[None]:
     """What a script does inside takes the memory of a card that is counted, in CUDA's ways."""
     capability = patient.card.capability
     with as_on_cuda(capability):
-        storages = Storages(memory, ways_of(capability), arrived=_loads_onto_the_card(patient))
+        arrived = _loads_onto_the_card(patient)
+        storages = Storages(memory, ways_of(capability, computes), arrived, computes)
         kernels.stand_in(storages)
         gc.collect()
         with storages, moves_seen(storages):

@@ -11,7 +11,9 @@ from typing import Any
 from asked import Asked, CannotSay, Figures, demand_usual_training, serve
 
 _SHARDING = {"": "none", "none": "none", "ddp": "ddp", "zero1": "zero-1", "zero2": "zero-2", "zero3": "zero-3"}
-_OPTIMIZERS = {"adamw_torch": "adamw", "paged_adamw_8bit": "adamw-8bit", "adamw_bnb_8bit": "adamw-8bit"}
+_OPTIMIZERS = {"adamw_torch": "adamw", "paged_adamw_8bit": "adamw-8bit", "adamw_bnb_8bit": "adamw-8bit",
+               "adafactor": "adafactor", "sgd": "sgd"}  # fmt: skip
+_OLDER = ("bert", "gpt2")
 _GATED = frozenset({"llama", "mistral", "qwen", "qwen2", "baichuan", "chatglm", "gemma", "gemma2", "phi3"})
 
 
@@ -33,8 +35,8 @@ def inputs(asked: Asked) -> tuple[dict[str, Any], dict[str, Any]]:
         "vocab": asked.number("architecture.vocab_size"),
         "tied_embeddings": asked.text("architecture.tie_word_embeddings") == "true",
         "gated_mlp": kind in _GATED,
-        "learned_positions": kind == "gpt2",
-        "uses_dropout": kind == "gpt2",
+        "learned_positions": kind in _OLDER,
+        "uses_dropout": kind in _OLDER,
         "has_lm_head": True,
     }
     parallelism = asked.text("parallelism")
@@ -62,7 +64,8 @@ def _precision(asked: Asked) -> str:
     return "pure-bf16" if dtype == "bfloat16" else "pure-fp16"
 
 
-def answer(asked: Asked) -> Figures:
+def described(asked: Asked) -> tuple[Any, Any]:
+    """The ModelProfile and the RunConfig of a run. Raises CannotSay."""
     from torch_preflight import vram
 
     shape, config = inputs(asked)
@@ -76,7 +79,13 @@ def answer(asked: Asked) -> Figures:
         confidence=vram.Confidence.HIGH,
         shape=vram.TransformerShape(**shape),
     )
-    parts = vram.estimate_config(profile, vram.RunConfig(**config), with_remediations=False).breakdown
+    return profile, vram.RunConfig(**config)
+
+
+def answer(asked: Asked) -> Figures:
+    from torch_preflight import vram
+
+    parts = vram.estimate_config(*described(asked), with_remediations=False).breakdown
     reserved = parts.total - parts.cuda_context
     return Figures(reserved - parts.fragmentation, reserved, parts.total)
 

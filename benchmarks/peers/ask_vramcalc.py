@@ -12,6 +12,7 @@ from asked import LLAMA_LIKE, Asked, CannotSay, Figures, demand_usual_training, 
 
 _ATTENTION = {"flash_attention_2": "flash", "sdpa": "sdpa", "eager": "eager"}
 _DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+_OPTIMIZERS = {"adamw_torch": "adamw", "sgd": "sgd"}
 _GEMMA = ("gemma", "gemma2")
 
 
@@ -21,7 +22,7 @@ def inputs(asked: Asked) -> tuple[dict[str, Any], dict[str, Any]]:
     asked.demand_none("quantization", "quantized weights")
     asked.demand_none("parallelism", "sharding or several cards")
     asked.demand_none("offload", "offload")
-    if asked.text("optim") != "adamw_torch":
+    if asked.text("optim") not in _OPTIMIZERS:
         raise CannotSay("optimizer other than AdamW or SGD")
     if asked.text("trainable_dtype") == "float32-master":
         raise CannotSay("fp32 master copy")
@@ -35,7 +36,7 @@ def inputs(asked: Asked) -> tuple[dict[str, Any], dict[str, Any]]:
         "seq_len": asked.number("max_length"),
         "lora_rank": matched_rank(asked, _parameters_of_rank_one(asked)) if asked.adapter else None,
         "grad_checkpoint": asked.checkpointing,
-        "optimizer": "adamw",
+        "optimizer": _OPTIMIZERS[asked.text("optim")],
         "attn_impl": _ATTENTION[asked.text("attn_implementation")],
     }
 
@@ -61,11 +62,16 @@ def _parameters_of_rank_one(asked: Asked) -> int:
     return asked.number("architecture.num_hidden_layers") * (4 * hidden + 2 * heads * width + 2 * keys)
 
 
-def answer(asked: Asked) -> Figures:
+def estimated(asked: Asked, **more: Any) -> Any:
+    """Its Estimate of a run. Raises CannotSay."""
     import vramcalc
 
     config, arguments = inputs(asked)
-    estimate = vramcalc.estimate(config, **arguments)
+    return vramcalc.estimate(config, **arguments, **more)
+
+
+def answer(asked: Asked) -> Figures:
+    estimate = estimated(asked)
     return Figures(estimate.total, estimate.total, estimate.total + estimate.overhead)
 
 

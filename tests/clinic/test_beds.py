@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from benchmarks.clinic.card import MIB
 from benchmarks.clinic.patient import Card, Data, Patient
 
@@ -69,3 +71,21 @@ def test_paged_states_are_not_on_the_card(beds):
     )
     peaks = [outcome.peak_bytes for outcome in beds.map([plain, paged], capped=False)]
     assert peaks[0] - peaks[1] == 2 * (4 + 1) * 2048 * 64
+
+
+@pytest.mark.parametrize(
+    "patient",
+    [
+        PATIENT.with_settings("from_pretrained", {"attn_implementation": "eager"})
+        .with_settings("TrainingArguments", {"bf16": True, "optim": "adamw_bnb_8bit", "gradient_accumulation_steps": 2})
+        .with_settings("LoraConfig", {"r": 8, "target_modules": "all-linear", "lora_dropout": 0.1}),
+        replace(
+            PATIENT, script="sft", places={"SFTConfig": {"max_length": 64}, "from_pretrained": {"dtype": "float32"}}
+        ),
+    ],
+)
+def test_without_the_arithmetic_the_peak_is_the_same(beds, patient):
+    weighed, ran = (ask(patient, capped=False) for ask in (beds.weigh, beds.run))
+    assert weighed is not ran
+    assert (weighed.ended, weighed.peak_bytes) == (ran.ended, ran.peak_bytes) and ran.ended == "ran"
+    assert beds.weigh(patient, capped=False) is ran

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks.clinic.blank import blank
 from benchmarks.clinic.card import GIB, KIB, MIB, Memory, in_words, segment
 from benchmarks.clinic.cuda_ways import as_on_cuda, ways_of
 from benchmarks.clinic.patient import Card
@@ -154,3 +155,31 @@ def test_the_clinic_computes_what_torch_computes():
     with as_on_cuda(8.6), Storages(Memory(CARD), ways_of(8.6), arrived=True):
         for ours, theirs in zip(gradients(), plain, strict=True):
             assert torch.allclose(ours, theirs, atol=1e-4)
+
+
+def test_a_blank_result_has_the_shape_of_the_real_one_and_what_is_read_is_real():
+    aten = torch.ops.aten
+    wide, square = torch.ones(4, 128, 96), torch.ones(96, 96, dtype=torch.bfloat16)
+    for func, *args in (
+        (aten.mul.Tensor, wide.transpose(0, 1), wide.transpose(0, 1)),
+        (aten.mm.default, wide.bfloat16().view(-1, 96), square.t()),
+        (aten._softmax.default, wide, -1, False),
+        (aten.native_dropout.default, wide, 0.5, True),
+        (aten.sum.dim_IntList, wide, [0, 1, 2]),
+    ):
+        pairs = [out if isinstance(out, tuple) else (out,) for out in (blank(func, args, {}), func(*args))]
+        for ours, real in zip(*pairs, strict=True):
+            assert (ours.shape, ours.stride(), ours.dtype) == (real.shape, real.stride(), real.dtype)
+    assert blank(aten.sum.dim_IntList, (wide, [0, 1, 2]), {}) == 0
+    for func, *args in ((aten.gt.Scalar, wide, 0), (aten.argmax.default, wide), (aten.mul.Tensor, square[:2], 2)):
+        assert blank(func, args, {}) is NotImplemented
+
+
+def test_what_is_written_in_place_stays_as_it_is():
+    aten, wide = torch.ops.aten, torch.ones(4, 128, 96)
+    assert blank(aten.mul_.Tensor, (wide, wide), {}) is wide
+    assert blank(aten._foreach_mul_.Scalar, ([wide], 2.0), {}) is None
+    assert blank(aten.mm.out, (wide[0], wide[0].t()), {"out": (out := torch.ones(128, 128))}) is out
+    assert wide.sum() == wide.numel()
+    steps = torch.ones(4, 128, 96, dtype=torch.int64)
+    assert blank(aten.copy_.default, (steps, wide), {}) is NotImplemented
