@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from oomdoctor import calibration, held, inference, machines, refusals, remarks
-from oomdoctor.assumptions import assumptions
-from oomdoctor.case import SOURCES, Architecture, Case, Crash, Fact, Facts, Machine, Run, Text, UserError, Value
+from oomdoctor.case import Architecture, Case, Crash, Fact, Facts, Machine, Run, Text, Value
 from oomdoctor.deciding import Advice, open_questions
 from oomdoctor.diagnosis import Diagnosis, Evidence, diagnose
 from oomdoctor.doubts import with_doubts
-from oomdoctor.inferred_length import inferred_length
+from oomdoctor.filling_in import filled_in
 from oomdoctor.ladder import make_plan, make_plans
 from oomdoctor.memory.bill import Missing
 from oomdoctor.memory.created import tensors_of
@@ -20,22 +18,16 @@ from oomdoctor.memory.lines import Bill
 from oomdoctor.memory.tensors import Tensor, match
 from oomdoctor.plan import PREFERENCES, SHARDED, Plan, Pricing, Settings
 from oomdoctor.pricing import (
-    bill_under,
-    circumstances_of,
-    counts_under,
     is_priced,
     missing_keys,
     pricing_of,
     repriced,
     run_under,
-    weights_under,
 )
 from oomdoctor.questions import Question, with_proposals
 from oomdoctor.remedies.rules import all_rules
-from oomdoctor.sources.model import architecture_for
 from oomdoctor.steps import with_edits
 from oomdoctor.suggestions.suggestion import Suggestion
-from oomdoctor.trained_count import adapter_by_count, method_by_count, targets_of_the_model
 
 if TYPE_CHECKING:
     from oomdoctor.preflight import Preflight
@@ -200,7 +192,7 @@ class SetOut(NamedTuple):
 
 def set_out(case: Case, live: Machine | None = None) -> SetOut:
     """The case with all that is assumed, and its prices. Raises UserError as `examine` does."""
-    case, architecture, notes = _completed(case, live)
+    case, architecture, notes = filled_in(case, live)
     settings = {**case.facts.values(), **machines.settings_of(case)}
     return SetOut(case, settings, architecture, pricing_of(case, settings, architecture), notes)
 
@@ -239,20 +231,6 @@ def plan_alone(case: Case, prefer: str = "ladder") -> Findings:
     return findings
 
 
-def architecture_of(facts: Facts) -> Architecture | None:
-    """The shape of the case's model, None where nothing names one.
-
-    Raises UserError for a model that a person named and nobody knows; what only the log has is then of no use.
-    """
-    try:
-        return architecture_for(facts.values())
-    except UserError:
-        named = [fact for key, fact in facts.won.items() if key == "model" or key.startswith("architecture.")]
-        if any(fact.rank < SOURCES.index("log") for fact in named):
-            raise
-        return None
-
-
 def _warnings(case: Case, known: Settings) -> tuple[Preflight, ...]:
     from oomdoctor.preflight import warnings_of
 
@@ -264,51 +242,6 @@ def _suggested(case: Case) -> tuple[Suggestion, ...]:
     from oomdoctor.suggestions.search import suggested
 
     return suggested(case.crash, case.facts)
-
-
-def _completed(case: Case, live: Machine | None) -> tuple[Case, Architecture | None, tuple[Text, ...]]:
-    """The case with its machine settled and with what is assumed where nothing is known, and the shape of its model."""
-    case, notes = machines.settled(case.know(inference.model_by_size(case.facts)), live)
-    case = case._replace(machine=held.with_ranks(case))
-    case = case.know([*_versions(case), *inference.capability(case.facts, case.crash)])
-    circumstances = circumstances_of(case)
-    facts = assumptions(case.facts, circumstances)
-    architecture = architecture_of(facts)
-
-    def price(tried: Settings) -> Bill | None:
-        return bill_under(case, tried, architecture)
-
-    numbers = counts_under(case, architecture)
-    method = method_by_count(facts, architecture, numbers)
-    if method:  # what else was assumed may have rested on it, as below
-        case = case.know(method)
-        facts = assumptions(case.facts, circumstances)
-    disproved = inference.lighter_weights(facts, case.crash, weights_under(facts, architecture))
-    disproved = disproved or inference.heavier_weights(facts, case.crash, architecture)
-    if disproved is not None:
-        facts = assumptions(case.facts.add([disproved]), circumstances)
-    unpacked = inference.unpacked_in_fp32(facts, case.crash, architecture)
-    facts = facts.add([unpacked] if unpacked else [])
-    facts = facts.add(targets_of_the_model(facts, architecture))
-    facts = facts.add(adapter_by_count(facts, architecture, numbers))
-    length = inferred_length(facts, case.crash, architecture, price)
-    return case._replace(facts=facts.add([length] if length else [])), architecture, notes
-
-
-def _versions(case: Case) -> list[Fact]:
-    """The versions of oomdoctor's own environment, where it is plausibly that of the run: the traceback's packages lie
-    in its folder, or nothing has crashed yet and the card is this machine's."""
-    frames = case.crash.frames if case.crash is not None else ()
-    planned_here = case.crash is None and case.machine.source == "nvml" and case.facts.get("framework") is not None
-    if not planned_here and not any("-packages/" in frame for frame in frames):
-        return []
-    from oomdoctor.sources import environment
-
-    folder = environment.folder_of(frames, sys.path)
-    if folder is None and not planned_here:
-        return []
-    name = "same_card" if folder is None else "same_folder"
-    return environment.versions_here(Text(f"texts/environment.{name}", {"folder": folder}), case.facts.values())
 
 
 def _spread(rules: Iterable[Rule], settings: Settings, pricing: Pricing) -> Plan | None:

@@ -12,6 +12,7 @@ from oomdoctor.case import Case, Fact, Facts, Run, Text, UserError, Value
 from oomdoctor.doctor import Findings
 from oomdoctor.exits import LACKING
 from oomdoctor.fields import run_of
+from oomdoctor.filling_in import architecture_of
 from oomdoctor.memory.allocator import AllocatorSettings, Outcome, replay
 from oomdoctor.memory.bill import DERIVED, NEEDED
 from oomdoctor.memory.lines import Bill, Range
@@ -158,7 +159,7 @@ def _known(case: Case) -> Findings:
 
 def _architecture(case: Case) -> Any:
     try:
-        return doctor.architecture_of(case.facts)
+        return architecture_of(case.facts)
     except UserError:
         return None
 
