@@ -15,11 +15,12 @@ from oomdoctor.remedies import conditions
 from oomdoctor.report.page import Page
 from oomdoctor.report.terminal import console
 from oomdoctor.texts import LANGUAGES, render
+from oomdoctor.units import GIB
 from oomdoctor.wizard.asking import introduce
 
 QUESTIONS: Mapping[str, Any] = knowledge.load("questions")
 KEYS = list(QUESTIONS)
-ALLOWED = {"order", "asked", "when", "ask", "newcomer", "term", "help", "choices", "plausible", "assume", "unless"}
+ALLOWED = {"order", "asked", "when", "ask", "newcomer", "term", "help", "choices", "plausible", "unless", "assume"}
 # What a person knows, or finds in one place without knowing more.
 SELF_EVIDENT = {"model", "framework", "task", "gpus.name", "gpus.memory_mib", "gpus.count", "host_ram_gib"}
 
@@ -58,6 +59,12 @@ def test_entry_is_a_run_card_key_with_words_in_both_languages(key: str) -> None:
     for word in words:
         assert set(word) == set(LANGUAGES)
         assert all(render(word, lang).strip() for lang in LANGUAGES)
+
+
+@pytest.mark.parametrize("key", [key for key in KEYS if "unless" in QUESTIONS[key]])
+def test_what_would_undo_a_plan_is_said_with_what_it_would_need(key: str) -> None:
+    assert set(QUESTIONS[key]["unless"]) <= {"when", *LANGUAGES}
+    assert all("3.00 GiB" in render(Text(f"questions/{key}/unless", {"needs": 3 * GIB}), lang) for lang in LANGUAGES)
 
 
 @pytest.mark.parametrize("key", KEYS)
