@@ -2,8 +2,8 @@
 
 All ways up to a rung, each as far as it goes, need no more than fewer of them: where they do not fit together, no
 choice of them does, so that one run answers for all below it. The few ways that can also take memory (`Way.sure`) are
-tried without as well. Every answer is a run of the script on
-the capped card, so none is a model's opinion.
+tried without as well. Every answer is a run of the script on the capped card, so none is a
+model's opinion.
 """
 
 from __future__ import annotations
