@@ -7,7 +7,7 @@ queries and of keys, E bytes of what a linear layer puts out, R bytes of the res
 
 from typing import NamedTuple
 
-from oomdoctor.memory import adapted, attention, crossing, experts, on_ctx
+from oomdoctor.memory import adapted, attention, crossing, disentangled, experts, on_ctx
 from oomdoctor.memory.job import Job
 from oomdoctor.memory.once import once
 from oomdoctor.memory.weights import linear_weights
@@ -55,8 +55,13 @@ def saved_by_block(job: Job) -> Saved:
         adapters=adapted.saved_per_token(job),
         dropout=_dropout(job),
         fixed=_weight_copies(job),
-        crossed=round(crossing.saved_by_block(job)) if job.arch.crosses or job.kernel == attention.BIASED else 0,
+        crossed=_beside_tokens(job),
     )
+
+
+def _beside_tokens(job: Job) -> int:
+    crosses = job.arch.crosses or job.kernel == attention.BIASED
+    return (round(crossing.saved_by_block(job)) if crosses else 0) + disentangled.saved_by_block(job)
 
 
 def _dropout(job: Job) -> float:

@@ -11,7 +11,6 @@ from oomdoctor.memory.versions import Version
 FLASH, EFFICIENT, MASKED, MATH, EAGER = "flash", "efficient", "masked", "math", "eager"
 BIASED = "biased"
 
-SCORE_WORKSPACE = 8  # bytes for each score that its softmax's backward needs: two fp32 tensors
 _WIDEST_HEAD = 256  # of the flash kernels
 _AMPERE = 8.0  # compute capability below which there is no flash kernel, and none of any fused kind for bf16
 _BIAS_IN_SDPA = (5, 0)  # transformers: T5 hands its bias to SDPA; before, it had plain attention alone
@@ -170,22 +169,35 @@ def crossed(arch: Architecture, setting: Setting, batch: int, source_length: int
 
 
 def _eager_scores(arch: Architecture, setting: Setting) -> int:
-    """Bytes per attention score: softmax, its cast to 16 bits, the cap's tanh, dropout's mask and output."""
-    E = setting.number_bytes
-    upcast = E < 4 and (arch.softmax_fp32 or (setting.autocast and not arch.softmax_keeps_dtype))
+    """Bytes per attention score: softmax, what multiplies the values, the cap's tanh, dropout's mask.
+
+    A 16-bit copy of an fp32 softmax or what dropout puts out is kept for that product, not both.
+    """
+    E, dropout = setting.number_bytes, bool(arch.attention_dropout)
+    upcast = _fp32_softmax(arch, E, setting.autocast)
     softmax = 4 + E if upcast else E
-    return softmax + (E if arch.soft_cap else 0) + (1 + E if arch.attention_dropout else 0)
+    return softmax + (E if arch.soft_cap else 0) + (1 if dropout else 0) + (E if dropout and not upcast else 0)
 
 
-def cast_of_scores(arch: Architecture, kernel: str, number_bytes: int, autocast: bool) -> int:
-    """Bytes per score of the 16-bit copy that eager attention makes of an fp32 softmax; 0 where it makes none."""
-    upcast = number_bytes < 4 and (arch.softmax_fp32 or (autocast and not arch.softmax_keeps_dtype))
-    return number_bytes if kernel == EAGER and upcast else 0
+def _fp32_softmax(arch: Architecture, number_bytes: int, autocast: bool) -> bool:
+    """Whether eager attention makes an fp32 softmax of 16-bit scores."""
+    return number_bytes < 4 and (arch.softmax_fp32 or (autocast and not arch.softmax_keeps_dtype))
 
 
-def score_workspace(arch: Architecture, kernel: str, tokens: int, length: int) -> int:
-    """Bytes that the softmax's backward needs beside what is saved."""
-    return SCORE_WORKSPACE * arch.num_attention_heads * length * tokens if keeps_scores(kernel) else 0
+def gone_before_softmax(arch: Architecture, kernel: str, number_bytes: int, autocast: bool) -> int:
+    """Bytes per score that are gone when backward comes to the softmax of eager attention: what multiplied the values,
+    where that is no longer the softmax itself, and dropout's mask."""
+    if kernel != EAGER:
+        return 0
+    copied = bool(arch.attention_dropout) or _fp32_softmax(arch, number_bytes, autocast)
+    return (number_bytes if copied else 0) + (1 if arch.attention_dropout else 0)
+
+
+def softmax_bytes(arch: Architecture, kernel: str, number_bytes: int, autocast: bool, torch: Version) -> int:
+    """Bytes of each number that the softmax of plain operators puts out."""
+    if kernel == MATH:
+        return math_bytes(number_bytes, torch)
+    return 4 if _fp32_softmax(arch, number_bytes, autocast) else number_bytes
 
 
 def keeps_scores(kernel: str) -> bool:

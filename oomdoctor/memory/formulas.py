@@ -19,6 +19,7 @@ from oomdoctor.memory import (
     on_ctx,
     online,
     peak,
+    scores,
     sharding,
     trained,
     without_backward,
@@ -242,18 +243,27 @@ def _in_flight(step: Step, moment: Moment) -> Text:
         return _head(job, "tied_heads")
     R, E, queries = job.residual_bytes, job.linear_bytes, job.arch.num_attention_heads * job.arch.head_dim
     values: dict[str, float] = {"tokens": job.tokens, "stream": R, "each": E, **_widths(job), "queries": queries}
-    dora = adapted.in_flight(job)
-    if moment.name == "forward" or (dora and moment.temporaries == peak.passing_bytes(job)):
-        passing = Text("texts/bill.in_mlp", values)
-        if dora:
-            passing = Text("texts/bill.and_dora", {"before": passing, "size": dora})
-        if moment.name != "forward":
-            return passing
-        return without_backward.and_scores(job, passing, job.tokens) if step.again else passing
-    scores = attention.keeps_scores(job.kernel)
-    if moment.name == "B3" or (moment.name == "B5" and not scores and 2 * mlp_at_once(job) > queries):
+    if moment.name == "forward" or _passes_again(job, moment):
+        return _passing(step, moment, Text("texts/bill.in_mlp", values))
+    makes_scores = attention.keeps_scores(job.kernel)
+    in_mlp = moment.name == "B5" and not moment.freed and (makes_scores or 2 * mlp_at_once(job) > queries)
+    if moment.name == "B3" or in_mlp:
         return Text("texts/bill.in_mlp", {**values, "each": adapted.middle_gradients(job)})
     return without_backward.and_scores(job, Text("texts/bill.in_attention", values), job.tokens)
+
+
+def _passes_again(job: Job, moment: Moment) -> bool:
+    return peak.passes_again(job) and moment.temporaries == peak.passing_bytes(job) + scores.named(job)
+
+
+def _passing(step: Step, moment: Moment, in_mlp: Text) -> Text:
+    """What is in flight on the way forward, also where a block is run again."""
+    job = _at_work(step, moment).job
+    dora, each = adapted.in_flight(job), scores.each_named(job)
+    found = Text("texts/bill.and_dora", {"before": in_mlp, "size": dora}) if dora else in_mlp
+    if moment.name == "forward" and step.again:
+        return without_backward.and_scores(job, found, job.tokens)
+    return without_backward.and_scores(job, found, job.tokens, each) if each else found
 
 
 def _widths(job: Job) -> dict[str, float]:

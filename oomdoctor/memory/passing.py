@@ -5,7 +5,7 @@ Source: transformers' Llama, run under no_grad with every tensor counted.
 
 from __future__ import annotations
 
-from oomdoctor.memory import attention
+from oomdoctor.memory import scores
 from oomdoctor.memory.activations import mlp_width
 from oomdoctor.memory.job import Job
 from oomdoctor.memory.moments import Moment
@@ -44,8 +44,8 @@ def _prompt(job: Job, tokens: int, sequences: int) -> Moment:
 
 def block(job: Job, tokens: int) -> int:
     """Bytes of the block at work: in the MLP, or while keys are rotated beside the rotated queries."""
-    scores = attention.score_workspace(job.arch, job.kernel, tokens, job.length)
-    return tokens * (STREAMS * job.residual_bytes * job.arch.hidden_size + widest(job)) + scores
+    stream = STREAMS * job.residual_bytes * job.arch.hidden_size
+    return tokens * (stream + widest(job)) + scores.workspace(job, tokens)
 
 
 def widest(job: Job) -> int:

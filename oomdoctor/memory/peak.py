@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from oomdoctor.memory import (
     adapted,
-    attention,
     crossing,
+    disentangled,
     experts,
     in_backward,
     on_ctx,
+    scores,
     sharding,
     stacked,
     towers,
@@ -170,13 +171,11 @@ def _backward(step: Step) -> tuple[Moment, ...]:
 
 def _forward_of_stack(step: Step) -> tuple[Moment, ...]:
     job, T = step.job, step.job.tokens
-    passing = passing_bytes(job)
-    scores = attention.score_workspace(job.arch, job.kernel, T, job.length) if step.again else 0
+    kept = step.kept + step.left
+    passing = passing_bytes(job) + (scores.workspace(job, T) if step.again else scores.named(job))
     return (
-        Moment(
-            "forward", "forward", step.kept + step.left, 0, step.earlier, passing + scores, step.dequantized, step.cast
-        ),
-        Moment("F", "loss", step.kept + step.left + step.tail, step.loss.forward, step.earlier, 0, 0, step.cast),
+        Moment("forward", "forward", kept, 0, step.earlier, passing, step.dequantized, step.cast),
+        Moment("F", "loss", kept + step.tail, step.loss.forward, step.earlier, 0, 0, step.cast),
     )
 
 
@@ -185,36 +184,47 @@ def _backward_of_stack(step: Step) -> tuple[Moment, ...]:
     h, q, E, R = arch.hidden_size, arch.num_attention_heads * arch.head_dim, job.linear_bytes, job.residual_bytes
     divided = job.run.parallelism == "fsdp"  # its whole gradients are on their way to other cards: see exchange
     head = arch.vocab_size * h * job.gradient_bytes if job.trains_the_head and not divided else 0
-    mlp, pairs = T * (R * h + adapted.middle_gradients(job) * mlp_at_once(job)), crossing.in_backward(job)
+    mlp = T * (R * h + adapted.middle_gradients(job) * mlp_at_once(job))
+    pairs = crossing.in_backward(job) + disentangled.in_backward(job)
     merged = pairs + experts.merged_gradient(job)
-    if step.again and adapted.in_flight(job):
-        mlp = max(mlp, passing_bytes(job))  # DoRA once more, as the block is run again
-    scores = attention.score_workspace(arch, job.kernel, T, job.length)
+    if step.again and passes_again(job):
+        mlp = max(mlp, passing_bytes(job) + scores.named(job))
+    workspace = scores.workspace(job, T)
     casts = HALF * behind_attention(job) if job.autocast and job.loaded_bytes == 4 and not job.quantized else 0
-    freed = round(T * _freed_before_softmax(step)) + casts if scores else 0
-    softmax = T * (R * h + E * q) + scores
-    rest, in_first = step.kept + step.again, max(mlp if not scores else 0, softmax)
+    freed = round(T * _freed_before_softmax(step)) + casts if workspace else 0
+    softmax = T * (R * h + E * q) + workspace
+    rest = step.kept + step.again
     first = (R * h * T if step.again else 0) + step.block.total(T)
     lm_head = max(step.earlier, min(head, step.gradients))
     whole = max(step.earlier, step.gradients)
     behind = 0 if divided else behind_attention(job) * job.gradient_bytes
     at_softmax = max(step.earlier, min(head + behind, step.gradients))
-    in_first_block = round(step.gradients * before_the_first_block(job)) + (behind if scores else 0)
-    almost = max(step.earlier, min(in_first_block, step.gradients))
+    before_first = round(step.gradients * before_the_first_block(job))
+    almost = max(step.earlier, min(before_first, step.gradients))
     rows = trained.merged_table(job)
     at_head = (head if step.earlier else 0) + (rows if arch.tie_word_embeddings else 0)
     kept_logits = E * arch.vocab_size * T if step.loss.kept and makes_logits(job) else 0
+    at_first = max(step.earlier, min(before_first + behind, step.gradients))
+    in_mlp = Moment("B5", "backward", first, 0, almost, mlp if workspace else max(mlp, softmax), step.dequantized)
+    at_scores = Moment("B5", "backward", first - freed, 0, at_first, softmax, step.dequantized, freed=freed)
+    in_first = (_beside(in_mlp, merged), *((_beside(at_scores, pairs),) if workspace else ()))
     return (
         Moment("B0", "backward", step.kept + step.tail, step.loss.backward, step.earlier),
         Moment("B1", "backward", step.kept + step.tail, kept_logits, lm_head, at_head),
         _beside(Moment("B3", "backward", rest, 0, lm_head, mlp, step.dequantized), merged),
         _beside(Moment("B4", "backward", rest - freed, 0, at_softmax, softmax, step.dequantized, freed=freed), pairs),
-        _beside(
-            Moment("B5", "backward", first - freed, 0, almost, in_first, step.dequantized, freed=freed),
-            pairs if scores else merged,
-        ),
+        max(in_first, key=_size),
         Moment("B6", "backward", R * h * T, 0, whole, (2 * head if shares_table(job) else 0) + rows),
     )
+
+
+def passes_again(job: Job) -> bool:
+    """A block that is run again has more in flight on its way forward than on its way back: DoRA, named scores."""
+    return bool(adapted.in_flight(job) or scores.named(job))
+
+
+def _size(moment: Moment) -> int:
+    return moment.total
 
 
 def passing_bytes(job: Job) -> int:
@@ -238,13 +248,12 @@ def behind_attention(job: Job) -> int:
 def _freed_before_softmax(step: Step) -> float:
     """Bytes per token of a block that are gone when backward comes to the softmax.
 
-    Its MLP, one norm, values and output, what adapters kept behind it, and the 16-bit copy of the scores.
+    Its MLP, one norm, values and output, what adapters kept behind it, and what multiplied the values.
     """
     job, arch = step.job, step.job.arch
     q = arch.num_attention_heads * arch.head_dim
-    cast = attention.cast_of_scores(arch, job.kernel, job.attention_bytes, job.autocast) * arch.num_attention_heads
     behind = adapted.saved_behind_attention(job)
-    return step.block.mlp + step.block.norms / 2 + 2 * job.attention_bytes * q + cast * job.length + behind
+    return step.block.mlp + step.block.norms / 2 + 2 * job.attention_bytes * q + scores.gone_before(job) + behind
 
 
 def shares_table(job: Job) -> bool:
@@ -256,7 +265,7 @@ def before_the_first_block(job: Job) -> float:
     """The share of the gradients that is there while the first block runs backward: not yet its own."""
     found = job.counts
     missing = (found.blocks + found.experts + found.biases) / max(1, job.arch.num_hidden_layers)
-    if not job.arch.tie_word_embeddings:
+    if not job.arch.tie_word_embeddings or job.scores_samples:
         missing += found.embedding
     frozen = job.frozen_parameters
     return 1 - (missing + found.stacks - frozen) / max(1, found.total - frozen) if job.full else 1.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oomdoctor.case import Text
-from oomdoctor.memory import attention, evaluation, passing
+from oomdoctor.memory import attention, evaluation, passing, scores
 from oomdoctor.memory.activations import mlp_width
 from oomdoctor.memory.job import Job
 from oomdoctor.memory.moments import Moment
@@ -19,11 +19,15 @@ def block(job: Job, moment: Moment) -> Text:
     return and_scores(job, found, moment.tokens)
 
 
-def and_scores(job: Job, before: Text, tokens: int) -> Text:
-    """What the softmax over all scores needs, where the kernel makes them."""
+def and_scores(job: Job, before: Text, tokens: int, each: int | None = None) -> Text:
+    """What the softmax over all scores needs, where the kernel makes them; or so many bytes of each."""
     if not attention.keeps_scores(job.kernel):
         return before
-    values = {"each": attention.SCORE_WORKSPACE, "heads": job.arch.num_attention_heads, "length": job.length}
+    values = {
+        "each": scores.each(job) if each is None else each,
+        "heads": job.arch.num_attention_heads,
+        "length": job.length,
+    }
     return Text("texts/bill.and_scores", {**values, "before": before, "tokens": tokens})
 
 

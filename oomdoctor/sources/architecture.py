@@ -154,6 +154,7 @@ class Reader:
             latent=self._latent(),
             router_fp32=family.get("router_fp32", False),
             position_bias=family.get("position_bias", False),
+            relative_positions=self._relative_positions(),
             mlp_dropout=family.get("mlp_dropout", False),
             end_dropouts=family.get("end_dropouts", 0),
             output_copied=family.get("output_copied", False),
@@ -261,6 +262,7 @@ class Reader:
             "mel_convolution": hidden * self._size("num_mel_bins", 80),
             "buckets_heads": heads * self._size("relative_attention_num_buckets", 32),
             "layers_q_kv": layers * (q + kv),
+            "distances": hidden * self._relative_positions(),
         }
 
     def _linear(self, entry: Mapping[str, Any], dims: Mapping[str, int]) -> Linear:
@@ -308,6 +310,16 @@ class Reader:
     def _positions(self) -> int:
         rule = self.family.get("learned_positions")
         return self._size("max_position_embeddings", rule["default"]) + int(rule["plus"]) if rule else 0
+
+    def _relative_positions(self) -> int:
+        """Rows of the table of distances, in both directions; config classes say -1 where a figure is not set."""
+        if not self.family.get("disentangled"):
+            return 0
+        given = (self.config.get(key) for key in ("position_buckets", "max_relative_positions"))
+        return 2 * next((size for size in given if isinstance(size, int) and 0 < size <= LARGEST), self._table())
+
+    def _table(self) -> int:
+        return self._size("max_position_embeddings", 512)
 
     def _window(self) -> int:
         switch = self.family.get("window_only_if")

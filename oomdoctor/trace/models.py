@@ -43,6 +43,8 @@ def config_of(spec: Spec, layers: int | None = None) -> Any:
         config = transformers.AutoConfig.for_model(model_type, **given)
     except (KeyError, ValueError):
         raise NotSimulated("unknown_model_type", model_type=model_type or "?") from None
+    if spec.task == "classification" and not getattr(config, "problem_type", None):
+        config.problem_type = "single_label_classification"  # DeBERTa's class counts labels otherwise, of which none is
     for name in ("layerdrop", "encoder_layerdrop", "decoder_layerdrop"):
         if hasattr(config, name):
             setattr(config, name, 0.0)  # the fullest step leaves no block out

@@ -9,6 +9,7 @@ import pytest
 from oomdoctor.memory.activations import saved_by_block
 from oomdoctor.memory.job import job_of
 from oomdoctor.sources.architecture import architecture_of
+from oomdoctor.sources.model import find_model
 from tests.memory import llamas
 from tests.memory.runs import full, lora
 
@@ -82,3 +83,35 @@ def test_values_that_are_a_view_keep_the_whole_projection() -> None:
     arch = architecture_of({**config, "intermediate_size": 8192, "vocab_size": 50304})
     saved = saved_by_block(job_of(full(per_device_train_batch_size=1), arch))
     assert saved.attention == 2 * (3 * 2048 + 2 * 2048 + 2048) + 4 * 16
+
+
+BERT = architecture_of({"model_type": "bert", "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
+                        "intermediate_size": 3072, "vocab_size": 30522})  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arch", "changes", "each"),
+    [
+        (BERT, {}, 2 + 1 + 2),  # softmax, dropout's mask, what it puts out
+        (BERT, {"torch_dtype": "float32"}, 4 + 1 + 4),
+        (BERT, {"torch_dtype": "float32", "mixed_precision": "bf16"}, 4 + 1 + 2),  # its fp32 output is cast to be used
+        (BERT._replace(attention_dropout=0.0), {}, 2),
+        (SINGLE_HEADS, {}, 4 + 2),  # an fp32 softmax and its cast
+        (SINGLE_HEADS._replace(attention_dropout=0.1), {}, 4 + 1 + 2),  # dropout takes the cast's place
+    ],
+)
+def test_plain_attention_keeps_so_many_bytes_of_each_score(arch: Any, changes: dict[str, Any], each: int) -> None:
+    short, long = (
+        saved_by_block(job_of(full(attn_implementation="eager", max_length=length, **changes), arch)).attention
+        for length in (256, 512)
+    )
+    assert long - short == each * arch.num_attention_heads * 256
+
+
+def test_deberta_keeps_the_products_that_scores_of_distances_are_picked_from() -> None:
+    """Of one sample of 128 tokens, in bf16: products with 512 distances, the projected table twice, the table itself
+    with its dropout's mask, scaled keys, two tables of indices, the mask."""
+    arch = architecture_of(find_model("deberta-v3-base").config)
+    kept = saved_by_block(job_of(full(max_length=128), arch))
+    products, projected, table = 2 * 12 * 128 * 512 * 2, 2 * 512 * 768 * 2, 512 * 768 * (2 + 1)
+    assert kept.crossed == products + projected + table + 128 * 768 * 2 + 2 * 128 * 128 * 8 + 128 * 128

@@ -12,6 +12,8 @@ from oomdoctor.case import Architecture, Lora, Run
 from oomdoctor.memory.bill import bill_of
 from oomdoctor.memory.created import tensors_of
 from oomdoctor.memory.lines import Bill, Line
+from oomdoctor.sources.architecture import architecture_of
+from oomdoctor.sources.model import find_model
 from oomdoctor.texts import render
 from oomdoctor.units import GIB, MIB
 from tests.memory import llamas
@@ -161,6 +163,15 @@ def test_formulas_of_trained_rows_add_up(arch: Architecture) -> None:
 def test_masks_of_dropout_are_in_the_formula() -> None:
     arch = llamas.LLAMA2_7B._replace(hidden_dropout=0.1, attention_dropout=0.1)
     check(full(attn_implementation="eager"), arch)
+
+
+@pytest.mark.parametrize("model", ["deberta-v3-base", "bert-base-uncased"])
+@pytest.mark.parametrize("checkpointing", ["none", "full"])
+@pytest.mark.parametrize("mixed", ["no", "bf16"])
+def test_formulas_of_encoders_add_up(model: str, checkpointing: str, mixed: str) -> None:
+    run = full(attn_implementation="eager", gradient_checkpointing=checkpointing, torch_dtype="float32")
+    arch = architecture_of(find_model(model).config)
+    check(run._replace(mixed_precision=mixed, task="classification", per_device_train_batch_size=8), arch)
 
 
 def foreign(text: str) -> set[str]:

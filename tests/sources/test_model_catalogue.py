@@ -12,7 +12,7 @@ from oomdoctor.sources.architecture import architecture_of
 from oomdoctor.sources.model import find_model
 
 MODELS, FAMILIES = knowledge.load("models"), knowledge.load("families")
-ENCODERS = ("bert", "roberta", "xlm-roberta", "distilbert")
+ENCODERS = ("bert", "roberta", "xlm-roberta", "distilbert", "deberta-v2")
 DEPTH = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth")
 DEPTH += ("num_decoder_layers", "encoder_layers", "decoder_layers")
 PARTS = ("text_config", "vision_config")

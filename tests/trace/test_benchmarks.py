@@ -22,7 +22,8 @@ for _library in ("torch", "peft"):
 RUNS = {
     "truth": ["--some"],  # first: it goes the ways of a CPU, the others for good those of a GPU
     "depth": ["--some"],
-    "families": ["nllb", "llava", "deepseek_v2"],  # encoder and decoder; a tower before a model; experts, latent keys
+    # encoder and decoder; a tower before a model; experts, latent keys; scores of distances
+    "families": ["nllb", "llava", "deepseek_v2", "deberta"],
 }
 IN_TURN = """
 import json, runpy, sys
