@@ -199,6 +199,7 @@ class Architecture(NamedTuple):
     latent: Latent | None = None
     router_fp32: bool = False  # the router multiplies an fp32 copy of the hidden state
     position_bias: bool = False  # a learned bias for each pair of tokens is added to the attention scores
+    own_biases: bool = False  # each block learns its own, and makes zeros for its attention to another stack
     relative_positions: int = 0  # near and far, that queries and keys are scored against as well (DeBERTa); 0 = none
     output_copied: bool = False  # queries are laid out head by head, so that attention's output is copied for its layer
     stem_widths: int = 0  # what convolutions before the blocks keep for each token, in hidden sizes

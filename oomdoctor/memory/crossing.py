@@ -1,7 +1,7 @@
 """What a block keeps for attention to another stack, and for biases of pairs of tokens.
 
-Source: T5, BART and Whisper of transformers, run with every tensor counted: keys and values are made anew in each block
-from the output of the other stack, which itself is kept once where they are trained.
+Source: T5, umT5, BART and Whisper of transformers, run with every tensor counted: keys and values are made anew in each
+block from the output of the other stack, which itself is kept once where they are trained.
 """
 
 from __future__ import annotations
@@ -9,16 +9,19 @@ from __future__ import annotations
 from oomdoctor.memory import attention
 from oomdoctor.memory.job import Job
 
+_INDEX = 8  # bytes
+
 
 def saved_by_block(job: Job) -> float:
     """Bytes of one block for a micro-batch."""
-    return _pair_biases(job) + (_crossed(job) + _inputs(job) if job.arch.crosses else 0)
+    own = _zeros(job) + _buckets(job) if job.arch.own_biases else 0
+    return _pair_biases(job) + own + (_crossed(job) + _inputs(job) if job.arch.crosses else 0)
 
 
 def outside_of_blocks(job: Job) -> int:
     """Biases of pairs of tokens that all blocks are given: zeros for those of the other stack; with checkpointing,
     which keeps what a block is given, the learned ones as well."""
-    if job.kernel != attention.BIASED:
+    if job.kernel != attention.BIASED or job.arch.own_biases:
         return 0
     learned = job.attention_bytes * job.arch.num_attention_heads * job.length**2
     return _zeros(job) + (learned if job.checkpointing != "none" else 0)
@@ -27,7 +30,12 @@ def outside_of_blocks(job: Job) -> int:
 def left_behind(job: Job) -> int:
     """Bytes that the model's own blocks leave to the backward pass of the stack that they attend to: with checkpointing
     transformers makes the zeros a leaf with a gradient."""
-    return _zeros(job) if job.checkpointing != "none" else 0
+    return _zeros(job) if job.checkpointing != "none" and not job.arch.own_biases else 0
+
+
+def _buckets(job: Job) -> int:
+    """Bytes of the table that says which bias each pair has, which a block with biases of its own keeps for them."""
+    return _INDEX * job.length**2 if job.full else 0
 
 
 def _zeros(job: Job) -> int:
@@ -38,8 +46,8 @@ def _zeros(job: Job) -> int:
 
 def in_backward(job: Job) -> int:
     """Bytes of biases of pairs while a block runs backward: those that all blocks were given, and where they learn the
-    gradient that all add up to, beside that of the block at work."""
-    if job.kernel != attention.BIASED:
+    gradient that all add up to, beside that of the block at work. A block's own is gone with its attention."""
+    if job.kernel != attention.BIASED or job.arch.own_biases:
         return 0
     gradients = 2 * job.attention_bytes * job.arch.num_attention_heads * job.length**2 if job.full else 0
     return outside_of_blocks(job) + gradients
@@ -47,7 +55,7 @@ def in_backward(job: Job) -> int:
 
 def at_the_end(job: Job) -> int:
     """Bytes of the learned bias of pairs and its gradient, which is whole when all blocks have run backward."""
-    tables = 2 if job.kernel == attention.BIASED else 0
+    tables = 2 if job.kernel == attention.BIASED and not job.arch.own_biases else 0
     return tables * job.attention_bytes * job.arch.num_attention_heads * job.length**2
 
 

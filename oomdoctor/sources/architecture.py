@@ -154,6 +154,7 @@ class Reader:
             latent=self._latent(),
             router_fp32=family.get("router_fp32", False),
             position_bias=family.get("position_bias", False),
+            own_biases=family.get("own_biases", False),
             relative_positions=self._relative_positions(),
             mlp_dropout=family.get("mlp_dropout", False),
             end_dropouts=family.get("end_dropouts", 0),
@@ -261,6 +262,7 @@ class Reader:
             "position_table": hidden * self._size("num_position_embeddings", 0),
             "mel_convolution": hidden * self._size("num_mel_bins", 80),
             "buckets_heads": heads * self._size("relative_attention_num_buckets", 32),
+            "layers_buckets_heads": layers * heads * self._size("relative_attention_num_buckets", 32),
             "layers_q_kv": layers * (q + kv),
             "distances": hidden * self._relative_positions(),
         }

@@ -8,6 +8,7 @@ import pytest
 
 from oomdoctor import inputs
 from oomdoctor.case import Fact, Facts, Run
+from oomdoctor.memory.activations import saved_by_block
 from oomdoctor.memory.bill import bill_of, needed
 from oomdoctor.memory.job import Job
 from oomdoctor.memory.trained import trainable_parameters
@@ -90,3 +91,15 @@ def test_t5_drops_out_its_attention_weights_as_well() -> None:
         loss = next(phase for phase in bill_of(run, shape).phases if phase.phase == "loss")
         kept.append(next(line.size.likely for line in loss.lines if line.key == "activations"))
     assert kept[0] - kept[1] == 36 * 12 * 512 * 512 * 5
+
+
+def test_each_block_of_umt5_has_biases_of_its_own() -> None:
+    """Where T5 keeps one bias of all pairs and heads for all blocks, umT5 learns one in each, whose buckets are kept
+    (8 B a pair), and makes zeros in each for the encoder's tokens (2 B a pair and head)."""
+    config = {"is_encoder_decoder": True, "d_model": 512, "d_kv": 64, "d_ff": 1024, "num_layers": 8, "num_heads": 8,
+              "vocab_size": 32128, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}  # fmt: skip
+    run = full(max_length=256)
+    ours, theirs = (needed(run, architecture_of({"model_type": name, **config})) for name in ("umt5", "mt5"))
+    assert ours.counts.total - theirs.counts.total == 2 * 7 * 8 * 32  # of both stacks: 7 more tables of 32 buckets
+    assert saved_by_block(ours).crossed - saved_by_block(theirs).crossed == 256 * 256 * (8 + 2 * 8)
+    assert saved_by_block(ours.stacks[0]).crossed - saved_by_block(theirs.stacks[0]).crossed == 256 * 256 * 8
