@@ -1,11 +1,11 @@
 """Does the advice cure? A ward of patients, treated until they run.
 
-    python -m benchmarks.clinic [--quick] [--seed N] [--patients N] [--save FILE.jsonl] [--keep DIR] [--list]
+    python -m benchmarks.clinic [--quick] [--seed N] [--patients N] [--alone] [--save FILE.jsonl] [--keep DIR] [--list]
     python -m benchmarks.clinic --device cuda [--card-gib 24] [--minutes 10] [--only RUN ...] [--save FILE.jsonl]
 
-Prints a line for each miss and the table at the end. --quick: 20 patients. --save: what came of each, as JSON lines.
---keep: logs and documents of each, in a folder of its own. --list: only the patients, as JSON lines. Needs torch,
-transformers, peft, trl, accelerate and bitsandbytes.
+Prints a line for each miss and the table at the end. --quick: 20 patients. --alone: the doctor without the baselines.
+--save: what came of each, as JSON lines. --keep: logs and documents of each, in a folder of its own. --list: only the
+patients, as JSON lines. Needs torch, transformers, peft, trl, accelerate and bitsandbytes.
 
 --device cuda: run cards on this machine's GPU instead, as if it had so many GiB, and what the bill says beside what
 they take (`benchmarks/clinic/gpu`); --device cpu: the same of narrow models, without a GPU.
@@ -17,14 +17,14 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from benchmarks.clinic.baselines import BASELINES, load
+from benchmarks.clinic.baselines import BASELINES, Baseline, load
 from benchmarks.clinic.loop import Records, course
 from benchmarks.clinic.patient import Patient
 from benchmarks.clinic.scores import Finding, misses, summary
@@ -50,22 +50,29 @@ class Clock:
         self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started
 
 
-def finding(seed: int, number: int, runs: Runs, scales: Runs, records: Records) -> Finding | None:
-    """One patient from admission to score; None where there is no such patient.
+class House(NamedTuple):
+    """Where patients are treated. runs: what the doctor sees and does. scales: what is only asked whether it fits."""
 
-    runs: what the doctor sees and does. scales: what is only asked whether it fits.
-    """
+    seed: int
+    runs: Runs
+    scales: Runs
+    records: Records
+    baselines: Mapping[str, Baseline]
+
+
+def finding(house: House, number: int) -> Finding | None:
+    """One patient from admission to score; None where there is no such patient."""
     clock = Clock()
     with clock.part("admission"):
-        patient = admitted(seed, number, scales)
+        patient = admitted(house.seed, number, house.scales)
     if patient is None:
         return None
     with clock.part("treatment"):
-        treated = course(patient, runs, records)
+        treated = course(patient, house.runs, house.records)
     with clock.part("truth"):
-        found = truth(patient, scales, cured=treated.end == "cured")
+        found = truth(patient, house.scales, cured=treated.end == "cured")
     with clock.part("baselines"):
-        attempts = {name: baseline(patient, scales) for name, baseline in BASELINES.items()}
+        attempts = {name: baseline(patient, house.scales) for name, baseline in house.baselines.items()}
     return Finding(treated, found, attempts, clock.seconds)
 
 
@@ -108,7 +115,8 @@ def main() -> None:
             return
         load()
         findings = []
-        for found in in_parallel(chosen.patients, lambda number: finding(chosen.seed, number, beds, scales, records)):
+        house = House(chosen.seed, beds, scales, records, chosen.baselines)
+        for found in in_parallel(chosen.patients, lambda number: finding(house, number)):
             findings.append(found)
             told(found, chosen.seed, records)
             print(f"{len(findings)} of {chosen.patients}", end="\r", file=sys.stderr, flush=True)
@@ -136,6 +144,7 @@ def _options() -> Any:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--patients", type=int, default=USUAL)
     parser.add_argument("--quick", action="store_const", dest="patients", const=QUICK)
+    parser.add_argument("--alone", action="store_const", dest="baselines", const={}, default=BASELINES)
     parser.add_argument("--save", type=Path)
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--list", action="store_true")
