@@ -21,6 +21,8 @@ _LENGTHS = tuple(base * step // 8 for base in (64 << power for power in range(10
 _STEP = 64  # lengths that people set are multiples of it
 _PRECISE = 0.05  # a request's rounding, as a share of the length, beyond which it says too little
 _AGREES = (0.75, 1.25)  # of what the bill has in use at that moment; the model code in between keeps a little
+# Of the bill's phase, what must still be on the card at its end: backward gives back what it has used.
+_LEAST_LEFT = 0.2
 # Without these, what was in use may be small for another reason than short samples.
 _STATED = ("per_device_train_batch_size", "gradient_checkpointing")
 
@@ -48,7 +50,7 @@ def _of_request(facts: Facts, crash: Crash, architecture: Architecture, price: P
         return None
     behind_it = (*_lengths_behind(asked, int(str(batch)), _made_per_token(facts, architecture)),)
     behind_it += tuple(_length_of_a_mask(asked, int(str(batch)), facts, crash))
-    exact = (found for found in behind_it if found.exact)
+    exact = (found for found in behind_it if found.exact and _could_be_in_use(found.tokens, facts, crash, price))
     likely = (found for found in behind_it if found.name == "logits" and _was_in_use(found.tokens, facts, crash, price))
     found = next(exact, None) or next(likely, None)
     if found is None:
@@ -110,6 +112,15 @@ def _lengths_behind(asked: int, batch: int, made: Iterable[_PerToken]) -> Iterat
         least, most = (end / token for end in behind(asked))
         if most >= 1 and most - least <= _PRECISE * most:
             yield _Behind(name, width, size, int(most), exact=False)
+
+
+def _could_be_in_use(tokens: int, facts: Facts, crash: Crash, price: Price) -> bool:
+    """Whether the run could stand where it stood with samples of this length. Requests are multiples of 2 MiB, and so
+    are round lengths of a narrow tensor, so that a round length alone says little."""
+    bill = price({**facts.values(), "max_length": tokens})
+    if bill is None or crash.allocated_bytes is None or crash.phase not in _COMPLETE:
+        return True
+    return crash.allocated_bytes >= _LEAST_LEFT * allocated_at(bill, crash.phase)
 
 
 def _was_in_use(tokens: int, facts: Facts, crash: Crash, price: Price) -> bool:

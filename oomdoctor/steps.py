@@ -8,7 +8,7 @@ from oomdoctor.case import Text
 from oomdoctor.edits.keeping import Keeps, told, words
 from oomdoctor.edits.render import hows
 from oomdoctor.memory.lines import Bill
-from oomdoctor.memory.room import fits, needed_bytes
+from oomdoctor.memory.room import fits, lacking, needed_bytes
 from oomdoctor.plan import Plan, Pricing, Settings, Step
 from oomdoctor.remedies.changes import (
     ACCUMULATION,
@@ -82,7 +82,12 @@ def step_of(applied: Applied, settings: Settings, pricing: Pricing, mended: tupl
         saves_bytes=saves,
         fits=fits(now, usable),
         usable=usable,
-        notes=(*_notes(applied.rule, pricing.facts(settings), saves), *_samples_hit(applied, after), *mended),
+        notes=(
+            *_notes(applied.rule, pricing.facts(settings), saves),
+            *_elsewhere(was, now, usable),
+            *_samples_hit(applied, after),
+            *mended,
+        ),
         keeps=keeps_of(applied, settings, pricing),
     )
 
@@ -91,6 +96,14 @@ def _notes(rule: Rule, facts: Settings, saves: int | None) -> Iterator[Text]:
     """What the numbers say about the rule here."""
     known = facts if saves is None else {**facts, "step.saves_bytes": saves}
     return (Text(text.path, {**known, **text.values}) for when, text in rule.notes if check(when, known).applies)
+
+
+def _elsewhere(was: Bill | None, now: Bill | None, usable: int | None) -> Iterator[Text]:
+    """Why a step is taken that hardly lowers the peak."""
+    if was is None or now is None or needed_bytes(was) - needed_bytes(now) >= NEGLIGIBLE_OF_PEAK * needed_bytes(was):
+        return
+    if mends_another_phase(was, now, usable):
+        yield Text("texts/plan.elsewhere")
 
 
 def _samples_hit(applied: Applied, after: Settings) -> Iterator[Text]:
@@ -129,7 +142,17 @@ def useless(step: Step, settings: Settings, pricing: Pricing) -> Text | None:
     missing = peak - usable if usable is not None else peak
     if saves > 0 and (saves >= NEGLIGIBLE_OF_PEAK * peak or saves >= NEGLIGIBLE_OF_MISSING * missing):
         return None
+    if mends_another_phase(bill, step.bill_after, usable):
+        return None
     return Text("texts/plan.negligible", {"saves": max(0, saves), "peak": peak, "missing": max(0, missing)})
+
+
+def mends_another_phase(bill: Bill, after: Bill, usable: int | None) -> bool:
+    """Whether much of what several phases lack is gone, though the peak, which is that of one of them, stays."""
+    if usable is None:
+        return False
+    lacked = lacking(bill, usable)
+    return lacked - lacking(after, usable) > NEGLIGIBLE_OF_MISSING * lacked
 
 
 def _states(bill: Bill) -> int:

@@ -105,6 +105,19 @@ def test_a_model_that_scores_samples_makes_no_logits_of_words(
     assert findings.case.facts.get("max_length") == length
 
 
+def test_a_round_length_of_a_narrow_tensor_must_agree_with_what_was_in_use() -> None:
+    """60 MiB are 8 x 7680 tokens x 512 x 2 B of an MLP, which would have 5 GiB in use, and 8 x 240 tokens x 8192 words
+    x 4 B; 257 MiB were in use in backward."""
+    run = {"method": "full", "torch_dtype": "bfloat16", "mixed_precision": "no", "gradient_checkpointing": "none",
+           "per_device_train_batch_size": 8, "optim": "adamw_torch", "attn_implementation": "sdpa"}  # fmt: skip
+    shape = {"model_type": "gpt2", "hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4,
+             "vocab_size": 8192, "intermediate_size": 512}  # fmt: skip
+    known = {**run, **{f"architecture.{key}": value for key, value in shape.items()}}
+    crash = _crash(phase="backward", requested_bytes=60 * MIB, allocated_bytes=257 * MIB)
+    findings = doctor.examine(Case(crash=crash).know(Fact(key, value, "set") for key, value in known.items()))
+    assert findings.case.facts.get("max_length") == 240
+
+
 def test_a_block_of_20_mib_stands_for_any_small_tensor_and_tells_no_length() -> None:
     """1 x 5120 tokens x 1024 words x 4 B are 20 MiB too, and so is anything from 1 to 10 MiB."""
     crash = _crash(requested_bytes=20 * MIB, allocated_bytes=2 * GIB)

@@ -61,6 +61,29 @@ def test_a_small_step_that_closes_the_gap_is_no_small_step() -> None:
     assert (plan.rules, plan.fits) == (("tiny",), True)
 
 
+def _in_two_phases(training: float, evaluation: float) -> Bill:
+    """GiB of two phases, of which the larger is the peak."""
+    phases = tuple(
+        _bill(gib).phases[0]._replace(phase=name) for gib, name in ((training, "loss"), (evaluation, "eval"))
+    )
+    peak = _bill(max(training, evaluation))
+    return peak._replace(phases=phases, phase="loss" if training >= evaluation else "eval")
+
+
+def test_two_phases_that_are_both_too_large_are_brought_down_one_after_the_other() -> None:
+    """27 and 26.8 GiB on 24: neither step lowers the peak by the 2 % that a step must save, both do."""
+    rules = [_rule("of-evaluation", 1, a=1), _rule("of-training", 2, b=1), _rule("dear", 8, c=1)]
+    pricing = Pricing(
+        bill=lambda s: _in_two_phases(27 - 10 * s.get("b", 0), 26.8 - 10 * s.get("a", 0) - 10 * s.get("c", 0)),
+        usable=lambda settings: 24 * GIB,
+    )
+    plan = make_plan(rules, {"a": 0, "b": 0, "c": 0}, pricing)
+    assert (plan.rules, plan.fits) == (("of-evaluation", "of-training"), True)
+    assert plan.steps[0].saves_bytes == 0
+    assert [text.path for text in plan.steps[0].notes] == ["texts/plan.elsewhere"]
+    assert plan.steps[1].notes == ()
+
+
 def test_the_batch_goes_to_the_largest_divisor_that_fits_and_keeps_the_effective_batch() -> None:
     batch, accumulation = "per_device_train_batch_size", "gradient_accumulation_steps"
     rule = Rule(

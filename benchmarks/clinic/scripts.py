@@ -115,7 +115,7 @@ def train_with_trainer(script: Any) -> None:
         **more,
     )
     trainer.history = []
-    trainer.train()
+    _train(trainer)
 
 
 def train_with_sft(script: Any) -> None:
@@ -136,7 +136,7 @@ def _train_with_trl(script: Any, config: Any, trainer: Any) -> None:
     model = load_model(script.auto, script.path, script.places)
     args = config(script.output, **script.places.get(config.__name__, {}))
     announce(args)
-    trainer(
+    made = trainer(
         model=model,
         args=args,
         train_dataset=Dataset.from_list(script.samples),
@@ -144,4 +144,12 @@ def _train_with_trl(script: Any, config: Any, trainer: Any) -> None:
         processing_class=transformers.PreTrainedTokenizerFast.from_pretrained(script.path),
         peft_config=adapter_of(script.places),
         callbacks=script.callbacks,
-    ).train()
+    )
+    _train(made)
+
+
+def _train(trainer: Any) -> None:
+    """Raises ValueError where no step was taken: a length can leave no sample over, and then anything fits."""
+    trainer.train()
+    if not trainer.state.global_step:
+        raise ValueError("nothing was trained")

@@ -20,12 +20,12 @@ Step = Mapping[str, Any]
 
 ARGUMENTS = ("TrainingArguments", "SFTConfig", "DPOConfig")
 PLACES = (*ARGUMENTS, "from_pretrained", "BitsAndBytesConfig", "LoraConfig", "tokenizer", "environment")
-_BATCH = "per_device_train_batch_size"
+_BATCH, _EVAL_BATCH = "per_device_train_batch_size", "per_device_eval_batch_size"
 # Keys of a run card that a loop of one's own can follow; the model's own are said where it is loaded.
 LOOP_KEYS = (
     _BATCH,
     "gradient_accumulation_steps",
-    "per_device_eval_batch_size",
+    _EVAL_BATCH,
     "optim",
     "mixed_precision",
     "gradient_checkpointing",
@@ -44,7 +44,13 @@ def treated(patient: Patient, step: Step) -> Patient | None:
     """The patient after a step; None where it cannot be done, or says only what is so already."""
     repair = REPAIRS.get(step["rule"])
     after = repair(patient) if repair is not None else _with_settings(patient, step)
-    return None if after is None or after == patient else after
+    return None if after is None or after == patient or _grows(patient, after) else after
+
+
+def _grows(patient: Patient, after: Patient) -> bool:
+    """Whether what was to become smaller becomes larger: the log did not say that the script's own is smaller still."""
+    pairs = ((_own(patient, key), _own(after, key)) for key in (_BATCH, _EVAL_BATCH, "max_length"))
+    return any(0 < before < now for before, now in pairs)
 
 
 def all_done(patient: Patient, steps: list[Step]) -> tuple[Patient, list[str]]:
@@ -90,7 +96,7 @@ def _with_the_same_batch(patient: Patient, after: Patient, step: Step) -> Patien
 
 def _own(patient: Patient, key: str) -> int:
     """A number that the script sets; 0 where it sets none."""
-    said = (patient.places.get(place, {}).get(key) for place in (*ARGUMENTS, "loop"))
+    said = (patient.places.get(place, {}).get(key) for place in (*ARGUMENTS, "loop", "tokenizer"))
     return next((int(number) for number in said if number), 0)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oomdoctor.memory.lines import Bill, Range
+from oomdoctor.memory.lines import NOT_TORCH, Bill, PhaseBill, Range, total
 
 # Traced steps replayed in a simulator of torch's allocator fit a card of 1.016 to 1.070 times their peak.
 FRAGMENTED = 0.045
@@ -21,6 +21,17 @@ def needed_bytes(bill: Bill) -> int:
 def needed(allocated: Range, outside: int) -> int:
     """The same of what torch allocates and of what lies outside of it."""
     return round((allocated.likely + allocated.high) / 2 * (1 + FRAGMENTED) + outside)
+
+
+def lacking(bill: Bill, usable: int) -> int:
+    """What the phases of the run need beyond the card, added up: several may be over it, of which one is the peak."""
+    return sum(max(0, _needed_in(phase) - usable) for phase in bill.phases)
+
+
+def _needed_in(phase: PhaseBill) -> int:
+    outside = sum(line.size.likely for line in phase.lines if line.key in NOT_TORCH and line.key != "paged_states")
+    torch = total(line.size for line in phase.lines if line.key not in (*NOT_TORCH, "allocator_slack"))
+    return needed(torch, outside)
 
 
 def ends(bill: Bill) -> tuple[int, int]:

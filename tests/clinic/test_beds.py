@@ -62,6 +62,13 @@ def test_another_error_is_no_lack_of_memory(beds):
     assert "none_such" in beds.run(broken).error
 
 
+def test_a_run_that_takes_no_step_has_not_run(beds):
+    """Of 64 tokens TRL keeps 2, all of them of the prompt: no sample is left, and nothing would need any memory."""
+    places = {"DPOConfig": {"per_device_train_batch_size": 2, "max_length": 2}, "from_pretrained": {"dtype": "float32"}}
+    nothing = beds.run(replace(PATIENT, id="nothing", script="dpo", task="dpo", places=places), capped=False)
+    assert (nothing.ended, nothing.error) == ("failed", "ValueError: nothing was trained")
+
+
 def test_paged_states_are_not_on_the_card(beds):
     """Two states of each of the two tables of 2048 x 64, in fp32 for the embedding (Trainer asks for that), in
     8 bits for the output layer; smaller weights than 100,000 numbers are not paged."""

@@ -72,6 +72,13 @@ def test_what_is_so_already_or_cannot_be_done_is_not_a_treatment() -> None:
     assert treated(patient(), step("bigger-card")) is None
 
 
+def test_nobody_raises_a_length_that_is_to_become_shorter() -> None:
+    run = patient(places={"TrainingArguments": {}, "tokenizer": {"truncation": True, "max_length": 240}})
+    shorter, longer = (step("shorter-sequences", ("tokenizer", {"max_length": limit})) for limit in (128, 256))
+    assert treated(run, shorter) is not None
+    assert treated(run, longer) is None
+
+
 def test_repairs_are_what_a_person_does_who_reads_their_name() -> None:
     run = patient(faults=frozenset({"keeps_outputs", "keeps_eval_logits"}))
     after = treated(run, step("leak"))
