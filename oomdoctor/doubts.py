@@ -1,7 +1,8 @@
-"""What no log shows of a run and a plan that fits does not stand. Data: `unless` in rules/questions.
+"""What is not known of a run and decides whether a plan fits.
 
-Most of what is unknown is printed by some trainer or can be told from the crash; a question says with `unless` that its
-answer stands in the script alone, and that to assume the usual one would be a promise.
+A plan that fits promises: most of what is unknown is printed by some trainer or can be told from the crash, and a
+question of rules/questions says with `unless` that its answer stands in the script alone. A plan that does not fit says
+that nothing will, which what is only guessed (`guess`) cannot bear.
 """
 
 from collections.abc import Iterator
@@ -16,8 +17,23 @@ from oomdoctor.questions import unanswered
 
 
 def with_doubts(plan: Plan, advice: Advice) -> Plan:
-    """The plan with what would keep it from fitting."""
-    return plan._replace(doubts=tuple(_doubts(plan, advice))) if plan.fits else plan
+    """The plan with what would keep it from fitting, or with the keys of what would let it fit after all."""
+    if plan.fits:
+        return plan._replace(doubts=tuple(_doubts(plan, advice)))
+    return plan._replace(hopes=tuple(dict.fromkeys(_hopes(plan, advice)))) if plan.fits is False else plan
+
+
+def _hopes(plan: Plan, advice: Advice) -> Iterator[str]:
+    """Keys of guesses, of which another reasonable value would make the plan fit."""
+    known = {**advice.pricing.circumstances, **advice.facts.values()}
+    for question in unanswered(advice.facts, known):
+        guessed = knowledge.lookup(f"questions/{question.key}").get("guess")
+        for answer in question.plausible if guessed else ():
+            changed = following(question.key, answer, advice.facts, advice.pricing.circumstances)
+            start = {**advice.start, **changed}
+            pricing = advice.reprice(start, question.key)
+            if pricing.possible(start) and pricing.fits({**plan.settings, **changed}):
+                yield question.key
 
 
 def _doubts(plan: Plan, advice: Advice) -> Iterator[Doubt]:

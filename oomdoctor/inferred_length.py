@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from oomdoctor.case import Architecture, Crash, Fact, Facts, Text
-from oomdoctor.diagnosis import allocated_at
+from oomdoctor.diagnosis import allocated_at, lines_at
 from oomdoctor.inference import Price, is_a_weight
+from oomdoctor.memory.lines import Bill
 from oomdoctor.memory.request import behind, printed_step, tells_nothing
 
 # Phases whose memory grows with the tokens of a batch, and those in which what the forward pass stores is complete.
@@ -120,7 +121,7 @@ def _could_be_in_use(tokens: int, facts: Facts, crash: Crash, price: Price) -> b
     bill = price({**facts.values(), "max_length": tokens})
     if bill is None or crash.allocated_bytes is None or crash.phase not in _COMPLETE:
         return True
-    return crash.allocated_bytes >= _LEAST_LEFT * allocated_at(bill, crash.phase)
+    return crash.allocated_bytes >= _LEAST_LEFT * _in_use(bill, crash.phase, facts, crash)
 
 
 def _was_in_use(tokens: int, facts: Facts, crash: Crash, price: Price) -> bool:
@@ -130,9 +131,17 @@ def _was_in_use(tokens: int, facts: Facts, crash: Crash, price: Price) -> bool:
     if bill is None or crash.allocated_bytes is None:
         return False
     low, high = _AGREES
-    if crash.phase == "forward":
-        return low * allocated_at(bill, "forward") <= crash.allocated_bytes <= high * allocated_at(bill, "forward")
-    return low * allocated_at(bill, "forward") <= crash.allocated_bytes <= high * allocated_at(bill, crash.phase)
+    forward = _in_use(bill, "forward", facts, crash)
+    most = forward if crash.phase == "forward" else _in_use(bill, crash.phase, facts, crash)
+    return low * forward <= crash.allocated_bytes <= high * most
+
+
+def _in_use(bill: Bill, phase: str, facts: Facts, crash: Crash) -> int:
+    """Likely bytes that the bill has in use in a phase of the step that died. torch's optimizers and those of
+    bitsandbytes make their states at the end of the first step, DeepSpeed before it."""
+    late = crash.step == 0 and facts.get("parallelism") not in ("zero1", "zero2", "zero3")
+    states = [line.size.likely for line in lines_at(bill, phase) if line.key == "optimizer_states"] if late else []
+    return allocated_at(bill, phase) - sum(states)
 
 
 def _of_use(guess: int, facts: Facts, crash: Crash, price: Price) -> Fact | None:
@@ -145,7 +154,7 @@ def _of_use(guess: int, facts: Facts, crash: Crash, price: Price) -> Fact | None
 
     def explains(tokens: int) -> bool:
         bill = price({**facts.values(), "max_length": tokens})
-        return bill is not None and allocated_at(bill, crash.phase) >= least
+        return bill is not None and _in_use(bill, crash.phase, facts, crash) >= least
 
     lengths = [tokens for tokens in _LENGTHS if shorter or tokens >= guess]
     found = bisect_left(lengths, True, key=explains)  # longer samples never take less

@@ -53,7 +53,7 @@ class Doubt(NamedTuple):
 
 class Plan(NamedTuple):
     """fits: whether the last bill fits with its margin, None where it is unknown. settings: of the run after the last
-    step. doubts: under which it would not fit after all."""
+    step. doubts: under which it would not fit after all. hopes: keys that nobody stated and that may let it fit."""
 
     prefer: str = "ladder"
     fits: bool | None = None
@@ -61,6 +61,7 @@ class Plan(NamedTuple):
     skipped: tuple[Skip, ...] = ()
     settings: Settings = EMPTY
     doubts: tuple[Doubt, ...] = ()
+    hopes: tuple[str, ...] = ()
 
     @property
     def time_factor(self) -> tuple[float, float]:
@@ -74,7 +75,7 @@ class Plan(NamedTuple):
     def verdict(self) -> bool | None:
         """What can be said: `fits`, and None where all steps are done and the last bill's range leaves it open, or it
         hangs on what no log shows."""
-        if self.fits and self.doubts:
+        if (self.fits and self.doubts) or (self.fits is False and self.hopes):
             return None
         last = next((step for step in reversed(self.steps) if step.bill_after is not None), None)
         undecided = self.fits is False and last is not None and is_open(last.bill_after, last.usable)

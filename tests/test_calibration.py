@@ -6,7 +6,7 @@ import pytest
 
 from oomdoctor import calibration, doctor, inference
 from oomdoctor.case import Case, Crash, Fact, Facts, Text
-from oomdoctor.diagnosis import allocated_at
+from oomdoctor.diagnosis import allocated_at, lines_at
 from oomdoctor.doctor import Findings
 from oomdoctor.memory.lines import Line, Range
 from oomdoctor.texts import render
@@ -142,6 +142,20 @@ def test_a_guess_far_above_what_was_in_use_gives_way_where_the_settings_are_stat
     facts = facts if stated else {key: value for key, value in facts.items() if key != "gradient_checkpointing"}
     findings = doctor.examine(Case(crash=crash).know(Fact(key, value, "set") for key, value in facts.items()))
     assert least <= int(str(findings.case.facts.get("max_length"))) <= most
+
+
+@pytest.mark.parametrize("parallelism", ["none", "zero2"])
+def test_in_the_first_step_no_optimizer_states_are_there_yet(parallelism: str) -> None:
+    """Of what 384 tokens need in backward in a later step, the states are missing in the first, but for DeepSpeed's."""
+    known = {"per_device_train_batch_size": 8, "torch_dtype": "bfloat16", "method": "full", "parallelism": parallelism}
+    bill = _examined(None, **known, max_length=384).bill
+    assert bill is not None
+    states = sum(line.size.likely for line in lines_at(bill, "backward") if line.key == "optimizer_states")
+    asked = 20 * MIB  # any small tensor
+    in_use = allocated_at(bill, "backward") - asked - (states if parallelism == "none" else 0)
+    crash = _crash(phase="backward", requested_bytes=asked, allocated_bytes=in_use, step=0)
+    assert states > 20 * GIB
+    assert 384 <= int(str(_examined(crash, **known).case.facts.get("max_length"))) <= 416
 
 
 def test_what_is_unexplained_shrinks_with_the_batch_and_may_be_something_else() -> None:

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from oomdoctor import doctor
-from oomdoctor.case import Case, Fact
+from oomdoctor.case import Case, Fact, Refusal
 from oomdoctor.doctor import Findings
+from oomdoctor.memory.room import needed_bytes
+from oomdoctor.remedies.rules import all_rules
 from oomdoctor.report.document import document
-from oomdoctor.units import GIB
+from oomdoctor.units import GIB, MIB
 
 # 7B in bf16 under LoRA, which fits 24 GiB with a batch of 1; it evaluates, as TrainingArguments print.
 KNOWN = {
@@ -74,3 +76,21 @@ def test_the_document_says_under_what_it_would_not_fit(lang: str, word: str) -> 
     (unless,) = plan["unless"]
     assert unless["key"] == "compute_metrics" and word in unless["text"]
     assert json.dumps(plan)
+
+
+def _with_smaller_batches_alone(**facts: Any) -> Findings:
+    refused = tuple(Refusal(rule.id, "other") for rule in all_rules() if rule.id != "smaller-batch")
+    known = {key: value for key, value in {**KNOWN, "do_eval": False, **facts}.items() if value is not None}
+    return doctor.examine(Case(refused=refused).know(Fact(key, value, "set") for key, value in known.items()))
+
+
+def test_that_nothing_fits_is_not_said_where_it_hangs_on_a_length_that_is_only_assumed() -> None:
+    """The Trainer's samples are taken to have 2048 tokens. The card has 1 GiB more than 512 of them need."""
+    run = {"do_eval": False, "gradient_checkpointing": "none"}
+    bill = _planned(**run, max_length=512).bill
+    assert bill is not None
+    run |= {"gpus.memory_mib": (needed_bytes(bill) + GIB) // MIB, "per_device_train_batch_size": 2}
+    guessed, stated = (_with_smaller_batches_alone(**run, max_length=length).plan for length in (None, 2048))
+    assert guessed is not None and stated is not None
+    assert (guessed.fits, guessed.verdict) == (False, None) and "max_length" in guessed.hopes
+    assert (stated.fits, stated.verdict, stated.hopes) == (False, False, ())

@@ -57,6 +57,8 @@ def _verdict(page: Page, findings: Findings, plan: Plan) -> None:
     elif plan.fits and needs:
         word = "now_fits_one" if len(plan.steps) == 1 else "now_fits"
         page.signed(page.word(word, count=len(plan.steps), needs=needs), GOOD)
+    elif plan.fits is False and needs and plan.hopes:
+        page.signed(page.word("now_hangs", needs=needs, keys=plan.hopes, first=plan.hopes[0]), WARN)
     elif plan.fits is False and needs:
         sign, word = (BAD, "now_lacks") if plan.verdict is False else (WARN, "now_open")
         page.signed(page.word(word, needs=needs), sign)

@@ -20,7 +20,20 @@ from oomdoctor.wizard.asking import introduce
 
 QUESTIONS: Mapping[str, Any] = knowledge.load("questions")
 KEYS = list(QUESTIONS)
-ALLOWED = {"order", "asked", "when", "ask", "newcomer", "term", "help", "choices", "plausible", "unless", "assume"}
+ALLOWED = {
+    "order",
+    "asked",
+    "when",
+    "ask",
+    "newcomer",
+    "term",
+    "help",
+    "choices",
+    "plausible",
+    "unless",
+    "guess",
+    "assume",
+}
 # What a person knows, or finds in one place without knowing more.
 SELF_EVIDENT = {"model", "framework", "task", "gpus.name", "gpus.memory_mib", "gpus.count", "host_ram_gib"}
 
