@@ -20,20 +20,21 @@ def with_doubts(plan: Plan, advice: Advice) -> Plan:
     """The plan with what would keep it from fitting, or with the keys of what would let it fit after all."""
     if plan.fits:
         return plan._replace(doubts=tuple(_doubts(plan, advice)))
-    return plan._replace(hopes=tuple(dict.fromkeys(_hopes(plan, advice)))) if plan.fits is False else plan
+    return plan._replace(hopes=tuple(_hopes(plan, advice))) if plan.fits is False else plan
 
 
 def _hopes(plan: Plan, advice: Advice) -> Iterator[str]:
-    """Keys of guesses, of which another reasonable value would make the plan fit."""
+    """Keys of guesses that would make the plan fit at their best."""
     known = {**advice.pricing.circumstances, **advice.facts.values()}
     for question in unanswered(advice.facts, known):
-        guessed = knowledge.lookup(f"questions/{question.key}").get("guess")
-        for answer in question.plausible if guessed else ():
-            changed = following(question.key, answer, advice.facts, advice.pricing.circumstances)
-            start = {**advice.start, **changed}
-            pricing = advice.reprice(start, question.key)
-            if pricing.possible(start) and pricing.fits({**plan.settings, **changed}):
-                yield question.key
+        best = knowledge.lookup(f"questions/{question.key}").get("guess")
+        if best is None:
+            continue
+        changed = following(question.key, best, advice.facts, advice.pricing.circumstances)
+        start = {**advice.start, **changed}
+        pricing = advice.reprice(start, question.key)
+        if pricing.possible(start) and pricing.fits({**plan.settings, **changed}):
+            yield question.key
 
 
 def _doubts(plan: Plan, advice: Advice) -> Iterator[Doubt]:
@@ -47,6 +48,4 @@ def _doubts(plan: Plan, advice: Advice) -> Iterator[Doubt]:
             pricing = advice.reprice({**advice.start, **changed}, question.key)
             bill = pricing.bill({**plan.settings, **changed})
             if bill is not None and pricing.fits({**plan.settings, **changed}) is False:
-                needs = needed_bytes(bill)
-                words = Text(f"questions/{question.key}/unless", {"needs": needs})
-                yield Doubt(question.key, answer, needs, words)
+                yield Doubt(question.key, answer, needed_bytes(bill), Text(f"questions/{question.key}/unless"))

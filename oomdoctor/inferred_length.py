@@ -22,6 +22,7 @@ _LENGTHS = tuple(base * step // 8 for base in (64 << power for power in range(10
 _STEP = 64  # lengths that people set are multiples of it
 _PRECISE = 0.05  # a request's rounding, as a share of the length, beyond which it says too little
 _AGREES = (0.75, 1.25)  # of what the bill has in use at that moment; the model code in between keeps a little
+_JOINING = "concat"  # transformers' nested_concat joins the logits of many batches
 # Of the bill's phase, what must still be on the card at its end: backward gives back what it has used.
 _LEAST_LEFT = 0.2
 # Without these, what was in use may be small for another reason than short samples.
@@ -36,7 +37,11 @@ def inferred_length(facts: Facts, crash: Crash | None, architecture: Architectur
     facts: with assumptions. price: the bill under some settings, or None.
     """
     fact = facts.won.get("max_length")
-    if crash is None or crash.phase not in _PER_TOKEN or fact is None or not fact.assumed or architecture is None:
+    if crash is None or fact is None or not fact.assumed or architecture is None:
+        return None
+    if crash.phase == "eval" and not any(_JOINING in frame for frame in crash.frames):
+        return _of_request(facts, crash, architecture, price)
+    if crash.phase not in _PER_TOKEN:
         return None
     guess = int(str(fact.value))
     return _of_request(facts, crash, architecture, price) or _of_use(guess, facts, crash, price)
@@ -44,13 +49,15 @@ def inferred_length(facts: Facts, crash: Crash | None, architecture: Architectur
 
 def _of_request(facts: Facts, crash: Crash, architecture: Architecture, price: Price) -> Fact | None:
     """Logits and MLP activations are batch x length x width x bytes; a request that can be a weight says nothing."""
-    asked, batch = crash.requested_bytes, facts.get("per_device_train_batch_size")
-    if asked is None or tells_nothing(asked) or facts.won["per_device_train_batch_size"].assumed:
+    batch_of = facts.won.get("per_device_eval_batch_size" if crash.phase == "eval" else "per_device_train_batch_size")
+    asked = crash.requested_bytes
+    if asked is None or tells_nothing(asked) or batch_of is None or batch_of.assumed:
         return None
+    batch = int(str(batch_of.value))
     if any(is_a_weight(asked, architecture, size) for size in (2, 4)):
         return None
-    behind_it = (*_lengths_behind(asked, int(str(batch)), _made_per_token(facts, architecture)),)
-    behind_it += tuple(_length_of_a_mask(asked, int(str(batch)), facts, crash))
+    made = [each for each in _made_per_token(facts, architecture) if each.name == "logits" or crash.phase != "eval"]
+    behind_it = (*_lengths_behind(asked, batch, made), *_length_of_a_mask(asked, batch, facts, crash))
     exact = (found for found in behind_it if found.exact and _could_be_in_use(found.tokens, facts, crash, price))
     likely = (found for found in behind_it if found.name == "logits" and _was_in_use(found.tokens, facts, crash, price))
     found = next(exact, None) or next(likely, None)
@@ -131,6 +138,8 @@ def _was_in_use(tokens: int, facts: Facts, crash: Crash, price: Price) -> bool:
     if bill is None or crash.allocated_bytes is None:
         return False
     low, high = _AGREES
+    if crash.phase == "eval":  # between the first batch, of which nothing is there yet, and a whole one
+        return crash.allocated_bytes <= high * _in_use(bill, "eval", facts, crash)
     forward = _in_use(bill, "forward", facts, crash)
     most = forward if crash.phase == "forward" else _in_use(bill, crash.phase, facts, crash)
     return low * forward <= crash.allocated_bytes <= high * most

@@ -105,6 +105,17 @@ def test_a_model_that_scores_samples_makes_no_logits_of_words(
     assert findings.case.facts.get("max_length") == length
 
 
+@pytest.mark.parametrize(
+    ("frame", "length"), [("modeling_llama.py:480 in forward", 384), ("x.py:1 in nested_concat", 2048)]
+)
+def test_the_logits_of_an_evaluation_tell_the_length_where_they_are_those_of_one_batch(frame: str, length: int) -> None:
+    """4 x 384 tokens x 32000 words x 4 B are 187.5 MiB, for which the allocator asks 188; joined ones are several."""
+    crash = _crash(phase="eval", requested_bytes=188 * MIB, allocated_bytes=13 * GIB, frames=(frame,))
+    known = {"torch_dtype": "bfloat16", "framework": "transformers", "per_device_eval_batch_size": 4, "do_eval": True}
+    found = int(str(_examined(crash, **known).case.facts.get("max_length")))
+    assert found == pytest.approx(length, rel=0.02)
+
+
 def test_a_round_length_of_a_narrow_tensor_must_agree_with_what_was_in_use() -> None:
     """60 MiB are 8 x 7680 tokens x 512 x 2 B of an MLP, which would have 5 GiB in use, and 8 x 240 tokens x 8192 words
     x 4 B; 257 MiB were in use in backward."""

@@ -55,7 +55,8 @@ def _verdict(page: Page, findings: Findings, plan: Plan) -> None:
     if plan.fits and needs and findings.diagnosis is not None and findings.diagnosis.cause == "leak":
         page.signed(page.word("now_grows", needs=needs), WARN)
     elif plan.fits and needs:
-        word = "now_fits_one" if len(plan.steps) == 1 else "now_fits"
+        word = "now_likely" if is_open(plan.steps[-1].bill_after, usable) else "now_fits"
+        word += "_one" if len(plan.steps) == 1 else ""
         page.signed(page.word(word, count=len(plan.steps), needs=needs), GOOD)
     elif plan.fits is False and needs and plan.hopes:
         page.signed(page.word("now_hangs", needs=needs, keys=plan.hopes, first=plan.hopes[0]), WARN)

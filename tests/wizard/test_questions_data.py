@@ -15,7 +15,6 @@ from oomdoctor.remedies import conditions
 from oomdoctor.report.page import Page
 from oomdoctor.report.terminal import console
 from oomdoctor.texts import LANGUAGES, render
-from oomdoctor.units import GIB
 from oomdoctor.wizard.asking import introduce
 
 QUESTIONS: Mapping[str, Any] = knowledge.load("questions")
@@ -75,9 +74,9 @@ def test_entry_is_a_run_card_key_with_words_in_both_languages(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", [key for key in KEYS if "unless" in QUESTIONS[key]])
-def test_what_would_undo_a_plan_is_said_with_what_it_would_need(key: str) -> None:
+def test_what_would_undo_a_plan_is_said_in_both_languages(key: str) -> None:
     assert set(QUESTIONS[key]["unless"]) <= {"when", *LANGUAGES}
-    assert all("3.00 GiB" in render(Text(f"questions/{key}/unless", {"needs": 3 * GIB}), lang) for lang in LANGUAGES)
+    assert all(render(Text(f"questions/{key}/unless"), lang).strip() for lang in LANGUAGES)
 
 
 @pytest.mark.parametrize("key", KEYS)
