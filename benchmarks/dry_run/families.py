@@ -24,6 +24,18 @@ from oomdoctor.trace.whole import Simulator
 from oomdoctor.units import MIB
 
 SHAPE = {"hidden_size": 1024, "num_hidden_layers": 4, "num_attention_heads": 16, "num_key_value_heads": 4}
+T5 = {
+    "is_encoder_decoder": True,
+    "d_model": 1024,
+    "d_kv": 64,
+    "d_ff": 2816,
+    "num_layers": 4,
+    "num_decoder_layers": 4,
+    "num_heads": 16,
+    "vocab_size": 32128,
+    "feed_forward_proj": "gated-gelu",
+    "tie_word_embeddings": False,
+}
 LATENT = {
     "kv_lora_rank": 256,
     "qk_nope_head_dim": 64,
@@ -87,19 +99,7 @@ MODELS: dict[str, dict[str, Any]] = {
         "num_experts_per_tok": 4,
     },
     "deepseek_v2": {"model_type": "deepseek_v2", **SHAPE, **LATENT, "q_lora_rank": None, "num_key_value_heads": 16},
-    "t5": {
-        "model_type": "t5",
-        "is_encoder_decoder": True,
-        "d_model": 1024,
-        "d_kv": 64,
-        "d_ff": 2816,
-        "num_layers": 4,
-        "num_decoder_layers": 4,
-        "num_heads": 16,
-        "vocab_size": 32128,
-        "feed_forward_proj": "gated-gelu",
-        "tie_word_embeddings": False,
-    },
+    "t5": {"model_type": "t5", **T5},
     "t5, relu": {
         "model_type": "t5",
         "is_encoder_decoder": True,
@@ -110,19 +110,7 @@ MODELS: dict[str, dict[str, Any]] = {
         "num_heads": 16,
         "vocab_size": 32128,
     },
-    "umt5": {
-        "model_type": "umt5",
-        "is_encoder_decoder": True,
-        "d_model": 1024,
-        "d_kv": 64,
-        "d_ff": 2816,
-        "num_layers": 4,
-        "num_decoder_layers": 4,
-        "num_heads": 16,
-        "vocab_size": 32128,
-        "feed_forward_proj": "gated-gelu",
-        "tie_word_embeddings": False,
-    },
+    "umt5": {"model_type": "umt5", **T5},
     "deberta": {
         "model_type": "deberta-v2",
         **TEXT,
