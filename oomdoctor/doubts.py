@@ -6,14 +6,15 @@ that nothing will, which what is only guessed (`guess`) cannot bear.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 from oomdoctor import knowledge
 from oomdoctor.assumptions import following, makes_sense
-from oomdoctor.case import Text
+from oomdoctor.case import Text, Value
 from oomdoctor.deciding import Advice
 from oomdoctor.memory.room import needed_bytes
-from oomdoctor.plan import Doubt, Plan
-from oomdoctor.questions import unanswered
+from oomdoctor.plan import Doubt, Plan, Pricing
+from oomdoctor.questions import Question, unanswered
 
 
 def with_doubts(plan: Plan, advice: Advice) -> Plan:
@@ -25,27 +26,35 @@ def with_doubts(plan: Plan, advice: Advice) -> Plan:
 
 def _hopes(plan: Plan, advice: Advice) -> Iterator[str]:
     """Keys of guesses that would make the plan fit at their best."""
-    known = {**advice.pricing.circumstances, **advice.facts.values()}
-    for question in unanswered(advice.facts, known):
-        best = knowledge.lookup(f"questions/{question.key}").get("guess")
-        if best is None:
-            continue
-        changed = following(question.key, best, advice.facts, advice.pricing.circumstances)
-        start = {**advice.start, **changed}
-        pricing = advice.reprice(start, question.key)
-        if pricing.possible(start) and pricing.fits({**plan.settings, **changed}):
+    for question, best in _marked("guess", advice):
+        changed, pricing = _answered(question.key, best, advice)
+        if pricing.possible({**advice.start, **changed}) and pricing.fits({**plan.settings, **changed}):
             yield question.key
 
 
 def _doubts(plan: Plan, advice: Advice) -> Iterator[Doubt]:
-    known = {**advice.pricing.circumstances, **advice.facts.values()}
-    for question in unanswered(advice.facts, known):
-        unless = knowledge.lookup(f"questions/{question.key}").get("unless")
-        if unless is None or not makes_sense(unless, known):
-            continue
-        for answer in question.plausible:
-            changed = following(question.key, answer, advice.facts, advice.pricing.circumstances)
-            pricing = advice.reprice({**advice.start, **changed}, question.key)
-            bill = pricing.bill({**plan.settings, **changed})
-            if bill is not None and pricing.fits({**plan.settings, **changed}) is False:
+    """Answers that stand in the script alone, and with which the plan would not fit."""
+    known = _known(advice)
+    for question, unless in _marked("unless", advice):
+        for answer in question.plausible if makes_sense(unless, known) else ():
+            changed, pricing = _answered(question.key, answer, advice)
+            settings = {**plan.settings, **changed}
+            bill = pricing.bill(settings)
+            if bill is not None and pricing.fits(settings) is False:
                 yield Doubt(question.key, answer, needed_bytes(bill), Text(f"questions/{question.key}/unless"))
+
+
+def _marked(mark: str, advice: Advice) -> Iterator[tuple[Question, Any]]:
+    """The open questions that have this mark in rules/questions, with what it says."""
+    for question in unanswered(advice.facts, _known(advice), mark):
+        yield question, knowledge.lookup(f"questions/{question.key}")[mark]
+
+
+def _answered(key: str, answer: Value, advice: Advice) -> tuple[dict[str, Value], Pricing]:
+    """What the answer would change of the run as it is, and how settings would be judged then."""
+    changed = following(key, answer, advice.facts, advice.pricing.circumstances)
+    return changed, advice.reprice({**advice.start, **changed}, key)
+
+
+def _known(advice: Advice) -> dict[str, Value]:
+    return {**advice.pricing.circumstances, **advice.facts.values()}

@@ -43,9 +43,11 @@ class Question(NamedTuple):
     deciding: tuple[Value, ...] = ()
 
 
-def unanswered(facts: Facts, known: Settings) -> Iterator[Question]:
-    """What nobody has stated and makes sense to ask here, in order. facts: with assumptions; known: all that is."""
-    for key, entry in sorted(entries(), key=lambda item: item[1].get("asked", item[1]["order"])):
+def unanswered(facts: Facts, known: Settings, mark: str | None = None) -> Iterator[Question]:
+    """What nobody has stated and makes sense to ask here, in order. facts: with assumptions; known: all that is. mark:
+    only those whose entry has this key."""
+    marked = [item for item in entries() if mark is None or mark in item[1]]
+    for key, entry in sorted(marked, key=lambda item: item[1].get("asked", item[1]["order"])):
         if not is_settled(key, entry, facts, known):
             yield _question(key, entry, facts.won.get(key), known)
 
